@@ -1,0 +1,1 @@
+"""Rulers: what is measured, beside what, and how it is reported."""

@@ -1,0 +1,1 @@
+"""More than one machine: links, stations, the plan, and the coordinator."""

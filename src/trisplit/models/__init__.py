@@ -1,0 +1,1 @@
+"""A decoder model: its facts, tensors, stages, and the one-process decoder."""

@@ -1,0 +1,1 @@
+"""Words between machines: frames, messages, and which may follow which; pure."""
