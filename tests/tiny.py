@@ -246,10 +246,10 @@ def _centre_and_std(config: Config, name: str, shape: tuple[int, ...]) -> tuple[
         return 0.0, 0.3
     if "norm" in name:
         # A tied head answers with the token it just read unless the embedding is small beside the layers.
-        gain = 4.0 if name == "model.norm.weight" and gemma else 1.5 if "q_norm" in name else 1.0
+        gain = 8.0 if name == "model.norm.weight" and gemma else 1.5 if "q_norm" in name else 1.0
         return gain - gemma, 0.2
     if "embed_tokens" in name:
-        return 0.0, 1.0 if not tied else 0.1 if gemma else 0.4
+        return 0.0, 1.0 if not tied else 0.05 if gemma else 0.4
     sharp = ("lm_head", 3.0), ("down_proj", 2.0), ("q_proj", 1.5), ("k_proj", 1.5), ("qkv_proj", 1.5)
     gain = next((gain for part, gain in sharp if part in name), 1.0)
     return 0.0, gain / math.sqrt(shape[-1])
