@@ -1,0 +1,58 @@
+"""The `trisplit` command: its subcommands, and what a person sees when something goes wrong.
+
+Subcommands import what they need when they run, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from trisplit import __version__
+from trisplit.cli import answer, bench, show, station
+from trisplit.errors import Problem
+
+app = typer.Typer(
+    name="trisplit",
+    help="Run a decoder language model split over several machines, exactly.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for module in (answer, show, station):
+    module.add_to(app)
+app.add_typer(bench.app, name="bench")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Options that stand before a command."""
+
+
+def main() -> None:
+    """Runs the command line; a Problem becomes two lines on stderr and its exit code."""
+    try:
+        app()
+    except Problem as problem:
+        sys.stdout.flush()
+        print(f"error: {problem.what}\n  fix: {problem.fix}", file=sys.stderr)
+        sys.exit(problem.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

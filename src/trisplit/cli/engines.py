@@ -1,0 +1,196 @@
+"""Puts an engine together, one process or a mesh, behind the same few doors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from trisplit.cli.progress import bars
+from trisplit.errors import RequestProblem, UnknownName
+from trisplit.machine import free_cores, rss_bytes
+from trisplit.mesh.coordinator import Coordinator, StationFacts
+from trisplit.mesh.fleet import local_stations
+from trisplit.mesh.plan import CUTS, Plan, Room, plan, stage_costs
+from trisplit.models.convert import DTYPES, Dtype
+from trisplit.models.decoder import Decoder, Ends
+from trisplit.models.generation import Generation, Piece, Request
+from trisplit.models.model import Model, context_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a model is run, whatever it is asked. `stations` is a number of local processes, or addresses."""
+
+    stations: str = "0"
+    cut: str = "layers"
+    dtype: Dtype = "f32"
+    threads: int | None = None
+    context: int | None = None
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Name → HOST:PORT of stations already running; empty when processes are to be started."""
+        places = self.stations.split(",") if ":" in self.stations else []
+        return {f"s{i}": place.strip() for i, place in enumerate(places, 1)}
+
+    @property
+    def processes(self) -> int:
+        """Station processes to start here."""
+        if ":" in self.stations:
+            return 0
+        if not self.stations.isdecimal():
+            raise RequestProblem(
+                f"--stations {self.stations} is neither a number nor addresses",
+                fix="write --stations 4, or --stations 127.0.0.1:4001,127.0.0.1:4002",
+            )
+        return int(self.stations)
+
+
+def settings(*, stations: str, cut: str, dtype: str, threads: int | None, context: int | None) -> Settings:
+    """Checks the words a person typed."""
+    if cut not in CUTS:
+        raise UnknownName("cut", cut, CUTS)
+    known = next((d for d in DTYPES if d == dtype), None)
+    if known is None:
+        raise UnknownName("dtype", dtype, DTYPES)
+    if threads is not None and not 1 <= threads <= 1024:
+        raise RequestProblem(
+            f"--threads {threads} makes no sense", fix="use 1 or more, at most the cores you have"
+        )
+    return Settings(stations=stations, cut=cut, dtype=known, threads=threads, context=context)
+
+
+class Engine(Protocol):
+    """What answers: a decoder in this process, or a coordinator with its stations."""
+
+    @property
+    def context(self) -> int:
+        """Longest sequence there is room for."""
+
+    @property
+    def legs_per_token(self) -> int:
+        """One-way network trips between a token and the next."""
+
+    @property
+    def threads(self) -> int:
+        """Threads each process computes with."""
+
+    async def start(self, request: Request) -> None:
+        """Makes room for a sequence; the one before is forgotten."""
+
+    def generate(self, answer: Generation) -> AsyncIterator[Piece]:
+        """The pieces of an answer as they come."""
+
+    async def facts(self) -> list[StationFacts]:
+        """One row per process that holds stages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A decoder in this process."""
+
+    decoder: Decoder
+    threads: int
+    legs_per_token: int = 0
+
+    @property
+    def context(self) -> int:
+        return self.decoder.context
+
+    async def start(self, request: Request) -> None:
+        """Nothing to do: the one sequence is overwritten."""
+
+    async def generate(self, answer: Generation) -> AsyncIterator[Piece]:
+        for piece in self.decoder.generate(answer):
+            yield piece
+
+    async def facts(self) -> list[StationFacts]:
+        return [
+            StationFacts(
+                name="this process",
+                stages=f"embed, layers 0-{self.decoder.config.layers - 1}, head",
+                weight_bytes=self.decoder.weight_bytes,
+                kv_bytes=self.decoder.body.kv_bytes,
+                rss_bytes=rss_bytes(),
+            )
+        ]
+
+
+@dataclass(slots=True)
+class Mesh:
+    """A coordinator and its stations."""
+
+    coordinator: Coordinator
+    context: int
+    threads: int
+    is_open: bool = False
+
+    @property
+    def legs_per_token(self) -> int:
+        return self.coordinator.plan.legs_per_token
+
+    async def start(self, request: Request) -> None:
+        if self.is_open:
+            await self.coordinator.close()
+        await self.coordinator.open(request)
+        self.is_open = True
+
+    def generate(self, answer: Generation) -> AsyncIterator[Piece]:
+        return self.coordinator.generate(answer)
+
+    async def facts(self) -> list[StationFacts]:
+        ends = self.coordinator.ends.weight_bytes
+        own = StationFacts(
+            name="coordinator", stages="embed, head", weight_bytes=ends, kv_bytes=0, rss_bytes=rss_bytes()
+        )
+        return [*await self.coordinator.facts(), own]
+
+
+@asynccontextmanager
+async def engine(model: Model, s: Settings) -> AsyncIterator[Engine]:
+    """Loads what the settings ask for, with progress bars; ends what it started."""
+    context = context_for(model.config, s.context)
+    if s.addresses:
+        async with _mesh(model, s, s.addresses, context) as mesh:
+            yield mesh
+    elif s.processes:
+        names = [f"s{i + 1}" for i in range(s.processes)]
+        used = [share.station for share in planned(model, s, names, context).shares]
+        async with local_stations(used) as addresses, _mesh(model, s, addresses, context, names) as mesh:
+            yield mesh
+    else:
+        yield alone(model, s)
+
+
+def alone(model: Model, s: Settings) -> Alone:
+    """The whole model in this process."""
+    threads = s.threads or free_cores()
+    with bars() as show:
+        files = list(show.over(model.files(model.stages, s.dtype), "weights", len(model.stages)))
+    context = context_for(model.config, s.context)
+    return Alone(Decoder(model.config, files, context=context, threads=threads), threads)
+
+
+def planned(model: Model, s: Settings, stations: Sequence[str], context: int) -> Plan:
+    """Which of these stations holds what."""
+    ends = sum(
+        model.weight_bytes(stage, s.dtype) for stage in model.ends[: 1 if model.config.tied_head else 2]
+    )
+    rooms = [Room(name, None) for name in stations]
+    return plan(stage_costs(model, s.dtype, context), rooms, cut=s.cut, ends_bytes=ends)
+
+
+@asynccontextmanager
+async def _mesh(
+    model: Model, s: Settings, addresses: Mapping[str, str], context: int, names: Sequence[str] = ()
+) -> AsyncIterator[Mesh]:
+    threads = s.threads or 1
+    ends = Ends(model.config, *model.files(model.ends, s.dtype), threads=threads)
+    drawn = planned(model, s, names or list(addresses), context)
+    async with Coordinator(model, ends, drawn, addresses) as coordinator:
+        with bars() as show:
+            async for step in coordinator.load(s.dtype, context=context, threads=threads):
+                show.advance(f"station {step.station}", step.done, step.total, step.what)
+        yield Mesh(coordinator, context, threads)

@@ -1,0 +1,115 @@
+"""A conversation in the terminal: history, /reset, and only what is new passes the model again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+
+from trisplit.cli.engines import Engine, Settings, engine
+from trisplit.cli.names import find_model
+from trisplit.errors import RequestProblem
+from trisplit.models.generation import Generation, Request
+from trisplit.models.model import open_model
+from trisplit.models.sampling import Sampling
+from trisplit.models.tokenizer import Tokenizer
+
+HELP = "/reset forgets what was said, /exit or Ctrl-D ends"
+
+
+class Conversation:
+    """What was said, and which tokens the engine holds keys and values of."""
+
+    def __init__(
+        self, loaded: Engine, tokenizer: Tokenizer, how: Sampling, *, system: str, max_tokens: int
+    ) -> None:
+        self._engine, self._tokenizer, self._how, self._max_tokens = loaded, tokenizer, how, max_tokens
+        self._opening = [{"role": "system", "content": system}] if system else []
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets everything but the opening."""
+        self._said = list(self._opening)
+        self._held: list[int] = []
+
+    async def turn(self, text: str) -> None:
+        """Answers one message on standard output.
+
+        The prompt of a turn begins with the turns before; its longest prefix that the engine holds
+        already is kept, and the rest runs from there.
+        """
+        said = [*self._said, {"role": "user", "content": text}]
+        ids = self._tokenizer.encode_chat(said)
+        request = Request(
+            prompt_ids=tuple(ids),
+            sampling=self._how,
+            max_tokens=self._max_tokens,
+            eos_ids=self._tokenizer.eos_ids,
+        )
+        kept = common_prefix(self._held, ids[:-1])
+        answer = Generation(request, self._tokenizer.detokenizer(), self._engine.context, kept=kept)
+        if not self._held:
+            await self._engine.start(request)
+        self._held = self._held[:kept]
+        async for piece in self._engine.generate(answer):
+            print(piece.text, end="", flush=True)
+        print(flush=True)
+        # The last token was sampled but never fed: nothing is held of it.
+        self._held = [*ids, *answer.token_ids[:-1]]
+        self._said = [*said, {"role": "assistant", "content": answer.text}]
+
+
+def common_prefix(held: list[int], wanted: list[int]) -> int:
+    """How many leading ids agree.
+
+    >>> common_prefix([1, 2, 3], [1, 2, 4, 5]), common_prefix([], [1])
+    (2, 0)
+    """
+    return next((i for i, (a, b) in enumerate(zip(held, wanted)) if a != b), min(len(held), len(wanted)))
+
+
+async def talk(name: str, where: Settings, how: Sampling, *, system: str, max_tokens: int) -> None:
+    """The whole way of `trisplit chat`."""
+    model = open_model(find_model(name))
+    tokenizer = model.tokenizer()
+    tokenizer.encode_chat([{"role": "user", "content": "-"}])  # no template: say so before loading
+    async with engine(model, where) as loaded:
+        conversation = Conversation(loaded, tokenizer, how, system=system, max_tokens=max_tokens)
+        print(HELP, file=sys.stderr)
+        lines = _Lines()
+        while (line := await lines.next()) not in (None, "/exit"):
+            if line == "/reset":
+                conversation.reset()
+                print("forgotten", file=sys.stderr)
+            elif line:
+                await _answered(conversation, line)
+
+
+async def _answered(conversation: Conversation, line: str) -> None:
+    """One turn; a conversation that has outgrown the context is no reason to end it."""
+    try:
+        await conversation.turn(line)
+    except RequestProblem as problem:
+        print(f"{problem.what}\n  fix: {problem.fix}, or /reset", file=sys.stderr)
+
+
+class _Lines:
+    """Lines a person types. A thread reads them, one that does not keep the process from ending."""
+
+    def __init__(self) -> None:
+        self._lines: asyncio.Queue[str] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            for line in iter(sys.stdin.readline, ""):
+                loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            loop.call_soon_threadsafe(self._lines.put_nowait, "")
+
+        threading.Thread(target=read, daemon=True).start()
+
+    async def next(self) -> str | None:
+        """The next line, stripped; None at the end of input."""
+        if sys.stdin.isatty():
+            print("> ", end="", file=sys.stderr, flush=True)
+        line = await self._lines.get()
+        return line.strip() if line else None

@@ -1,0 +1,68 @@
+"""Stations as child processes of this machine: started, found, and ended without remains."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from trisplit.errors import PeerProblem
+
+START_DEADLINE_S: Final = 30.0
+END_DEADLINE_S: Final = 2.0
+
+
+@asynccontextmanager
+async def local_stations(names: Sequence[str]) -> AsyncIterator[dict[str, str]]:
+    """Starts a station process for each name; yields name → HOST:PORT; ends them whatever happens.
+
+    Each child watches its standard input, which is a pipe held by this process alone, so that it
+    ends too when this process is killed. It is in a session of its own: Ctrl-C is ours to handle.
+    """
+    processes: list[asyncio.subprocess.Process] = []
+    try:
+        for name in names:
+            processes.append(await _start(name))  # noqa: PERF401  # what has started must be ended
+        addresses = await asyncio.gather(*map(_address, processes, names))
+        yield dict(zip(names, addresses))
+    finally:
+        await _end(processes)
+
+
+async def _start(name: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trisplit", "station", "--listen", "127.0.0.1:0", "--name", name),
+        *("--json", "--until-stdin-closes"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+async def _address(process: asyncio.subprocess.Process, name: str) -> str:
+    assert process.stdout is not None  # asked for with PIPE
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), START_DEADLINE_S)
+        return str(json.loads(line)["listening"])
+    except (TimeoutError, ValueError, KeyError):
+        raise PeerProblem(
+            f"station process {name} did not start within {START_DEADLINE_S:.0f} s",
+            fix="what it printed on standard error says why",
+        ) from None
+
+
+async def _end(processes: Sequence[asyncio.subprocess.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+    for process in processes:
+        try:
+            await asyncio.wait_for(process.wait(), END_DEADLINE_S)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

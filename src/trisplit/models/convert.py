@@ -1,0 +1,253 @@
+"""Stage weights in the engine's layout, made once and kept in the cache directory, a file a stage.
+
+Each file is plain safetensors, so any tool can open it; the runtime maps its byte ranges.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from trisplit.errors import CheckpointProblem
+from trisplit.models import quantize
+from trisplit.models.checkpoint import Checkpoint
+from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage
+from trisplit.models.families import FAMILIES, GGUF_NAMES
+from trisplit.models.layout import Matrix, Rows, layout
+from trisplit.models.quantize import BLOCK, Floats, Grid
+from trisplit.paths import cache_dir
+
+Dtype = Literal["f32", "int8", "int4"]
+DTYPES: Final[tuple[Dtype, ...]] = ("f32", "int8", "int4")
+
+_LAYOUT: Final = 1  # raise it when what a file holds changes: old files are then made again
+_FLOATS: Final = frozenset({"F32", "F16", "BF16"})
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where one array lies: `file` beside the others, bytes [offset, offset + n_bytes)."""
+
+    file: str
+    kind: str  # safetensors dtype: F32, U8
+    shape: tuple[int, ...]
+    offset: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageFile:
+    """One stage's weights on disk: names are `norm`, or `matrix.w`, `.q8`, `.q4`, `.scales`, `.offsets`, `.bias`."""
+
+    stage: Stage
+    folder: Path
+    tensors: Mapping[str, Stored]
+
+    @property
+    def stem(self) -> str:
+        """A name for the stage that is unique in a graph."""
+        return _stem(self.stage)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights the stage computes with."""
+        return sum(t.n_bytes for t in self.tensors.values())
+
+    def has_matrix(self, name: str) -> bool:
+        """Whether a matrix (or a part of one) of this name lies here."""
+        return any(f"{name}.{form}" in self.tensors for form in ("w", "q8", "q4"))
+
+
+def stage_file(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype: Dtype) -> StageFile:
+    """The converted weights of one stage; made now unless the cache has them.
+
+    Reads only this stage's tensors. Safe with other processes doing the same: a file appears whole
+    or not at all. CheckpointProblem when a tensor is missing or not of the promised shape.
+    """
+    folder = cache_dir() / "engine" / f"{checkpoint.digest[:24]}-{dtype}-{_LAYOUT}"
+    path = folder / f"{_stem(stage)}.safetensors"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
+        try:
+            save_file(_Reader(checkpoint, config, dtype).arrays(stage), draft)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    tensors = _contents(path)
+    if stage == HEAD and config.tied_head:  # the head is the embedding's own bytes
+        embed = stage_file(checkpoint, config, EMBED, dtype)
+        tensors |= {name.replace("embed", "head"): stored for name, stored in embed.tensors.items()}
+    return StageFile(stage, folder, tensors)
+
+
+def stage_bytes(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype: Dtype) -> int:
+    """Bytes of weights `stage_file` would hold, told from the checkpoint's header alone."""
+    reader, parts = _Reader(checkpoint, config, dtype), layout(config, stage)
+    norms = sum(4 * width for _, width in parts.norms)
+    return norms + sum(reader.matrix_bytes(matrix, stage.layer) for matrix in parts.matrices)
+
+
+def _stem(stage: Stage) -> str:
+    return stage.kind if stage.layer < 0 else f"{stage.kind}-{stage.layer:03}"
+
+
+def _contents(path: Path) -> dict[str, Stored]:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    return {
+        name: Stored(
+            path.name,
+            facts["dtype"],
+            tuple(facts["shape"]),
+            8 + length + facts["data_offsets"][0],
+            facts["data_offsets"][1] - facts["data_offsets"][0],
+        )
+        for name, facts in header.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How the rows of one tensor are kept: 32 bits plain, 8 and 4 in blocks, 4 with or without offsets."""
+
+    bits: int
+    offsets: bool = False
+
+    def n_bytes(self, rows: int, columns: int) -> int:
+        if self.bits == 32:
+            return 4 * rows * columns
+        return rows * columns * self.bits // 8 + rows * columns // BLOCK * (8 if self.offsets else 4)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the tensors of a stage under our names, checks their shapes, and packs them."""
+
+    checkpoint: Checkpoint
+    config: ModelConfig
+    dtype: Dtype
+
+    def arrays(self, stage: Stage) -> Arrays:
+        """All arrays of one stage, but for a head that is the embedding."""
+        parts, arrays = layout(self.config, stage), Arrays()
+        for matrix in parts.matrices:
+            if not (stage == HEAD and self.config.tied_head):
+                arrays |= self._matrix(matrix, stage.layer)
+        for role, width in parts.norms:
+            arrays[role] = self._norm(role, stage.layer, width)
+        return arrays
+
+    def matrix_bytes(self, matrix: Matrix, layer: int) -> int:
+        """Bytes the packed matrix takes."""
+        forms = [self._form(matrix, part, layer) for part in matrix.parts]
+        sizes = [form.n_bytes(part.n, matrix.columns) for form, part in zip(forms, matrix.parts)]
+        return sum(sizes) + (4 * matrix.rows if matrix.bias else 0)
+
+    def _form(self, matrix: Matrix, part: Rows, layer: int) -> _Form:
+        """The form a tensor takes at this dtype.
+
+        int4 keeps the 4-bit grids of a file and fits one to floats; a file's 5-, 6- and 8-bit tensors
+        become int8, for they were given more bits because they need them. Embedding and head are int8
+        at most, for the same reason.
+        """
+        if self.dtype == "f32" or matrix.columns % BLOCK:
+            return _Form(32)
+        if self.dtype == "int8" or layer < 0:
+            return _Form(8)
+        stored = self._stored(part.role, layer)
+        if stored in _FLOATS:
+            return _Form(4, offsets=True)
+        bits, offsets = quantize.gguf_form(stored) or (8, False)
+        return _Form(bits, offsets)
+
+    # --- reading ---
+
+    def _name(self, role: str, layer: int) -> str:
+        names = FAMILIES[self.config.family].names if self.checkpoint.kind == "safetensors" else GGUF_NAMES
+        return names[role].format(layer)
+
+    def _stored(self, role: str, layer: int) -> str:
+        """The type a tensor is stored as."""
+        info = self.checkpoint.tensors.get(self._name(role, layer))
+        return info.dtype if info else "F32"  # reading it will say that it is missing
+
+    def _read(self, role: str, layer: int, shape: tuple[int, ...]) -> Floats:
+        """A tensor's values, rows in our order."""
+        name = self._name(role, layer)
+        values = self.checkpoint.read(name)
+        if values.shape != shape:
+            raise CheckpointProblem(
+                f"{name} has shape {list(values.shape)}, the config promises {list(shape)}",
+                fix="the weights and the config do not belong together: get the model again",
+            )
+        order = self._order(role, shape[0])
+        return values if order is None else values[order]
+
+    def _order(self, role: str, rows: int) -> NDArray[np.int64] | None:
+        """Row order that undoes GGUF's rotary pairs (x0 y0 x1 y1 …) for llama-like q and k."""
+        paired = self.checkpoint.kind == "gguf" and FAMILIES[self.config.family].gguf_pairs_rows
+        if not paired or role not in ("q", "k", "q_bias", "k_bias"):
+            return None
+        pairs = np.arange(rows).reshape(-1, self.config.head_dim // 2, 2)
+        return pairs.swapaxes(1, 2).reshape(-1)
+
+    def _norm(self, role: str, layer: int, width: int) -> Floats:
+        """A norm's weights, as they multiply."""
+        weights = self._read(role, layer, (width,))
+        stores_plain = FAMILIES[self.config.family].norm_plus_one and self.checkpoint.kind == "safetensors"
+        return weights + 1 if stores_plain else weights
+
+    # --- packing ---
+
+    def _matrix(self, matrix: Matrix, layer: int) -> Arrays:
+        """One matrix in the form of this dtype; rows of mixed forms are kept apart as name.0, name.1, …"""
+        forms = [self._form(matrix, part, layer) for part in matrix.parts]
+        if forms[0].bits == 32:
+            values = np.concatenate([self._read(p.role, layer, (p.n, matrix.columns)) for p in matrix.parts])
+            # A layer's product takes (in, out); embedding and head stay as they are, rows of the vocabulary.
+            arrays: Arrays = {f"{matrix.name}.w": values if layer < 0 else np.ascontiguousarray(values.T)}
+        else:
+            grids = [self._grid(p, f, layer, matrix.columns) for p, f in zip(matrix.parts, forms)]
+            arrays = _pack(matrix.name, grids)
+        if matrix.bias:
+            biases = [self._read(f"{part.role}_bias", layer, (part.n,)) for part in matrix.parts]
+            arrays[f"{matrix.name}.bias"] = np.concatenate(biases)
+        return arrays
+
+    def _grid(self, part: Rows, form: _Form, layer: int, columns: int) -> Grid:
+        """The file's own grid where it is of this form, else one fitted to the values."""
+        stored = self._stored(part.role, layer)
+        if quantize.gguf_form(stored) == (form.bits, form.offsets):
+            grid = quantize.from_gguf(stored, self.checkpoint.blocks(self._name(part.role, layer)))
+            order = self._order(part.role, part.n)
+            return grid if order is None else grid.rows(order)
+        values = self._read(part.role, layer, (part.n, columns))
+        return quantize.int4(values) if form.bits == 4 else quantize.int8(values)
+
+
+def _pack(name: str, grids: Sequence[Grid]) -> Arrays:
+    """One matrix of all rows where the forms agree, else a part each."""
+    if len({(g.bits, g.offsets is None) for g in grids}) > 1:
+        return {k: v for i, grid in enumerate(grids) for k, v in _pack(f"{name}.{i}", [grid]).items()}
+    arrays: Arrays = {
+        f"{name}.q{grids[0].bits}": np.concatenate([g.codes for g in grids]),
+        f"{name}.scales": np.concatenate([g.scales for g in grids]),
+    }
+    offsets = [g.offsets for g in grids if g.offsets is not None]
+    if offsets:
+        arrays[f"{name}.offsets"] = np.ascontiguousarray(np.concatenate(offsets, axis=1))
+    return arrays

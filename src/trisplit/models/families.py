@@ -1,0 +1,131 @@
+"""The decoder families we run: how each names its tensors, and its quirks, in one visible dict.
+
+A role (left) is our word for a tensor; templates (right) are the file's words, `{}` being the layer.
+To add a family, add one entry and one variant in tests/tiny.py: every test loops over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+Names = Mapping[str, str]
+
+_LAYER = "model.layers.{}."
+_HF: Final[Names] = {
+    "embed": "model.embed_tokens.weight",
+    "final_norm": "model.norm.weight",
+    "head": "lm_head.weight",
+    "attn_norm": _LAYER + "input_layernorm.weight",
+    "q": _LAYER + "self_attn.q_proj.weight",
+    "k": _LAYER + "self_attn.k_proj.weight",
+    "v": _LAYER + "self_attn.v_proj.weight",
+    "q_bias": _LAYER + "self_attn.q_proj.bias",
+    "k_bias": _LAYER + "self_attn.k_proj.bias",
+    "v_bias": _LAYER + "self_attn.v_proj.bias",
+    "out": _LAYER + "self_attn.o_proj.weight",
+    "out_bias": _LAYER + "self_attn.o_proj.bias",
+    "ffn_norm": _LAYER + "post_attention_layernorm.weight",
+    "gate": _LAYER + "mlp.gate_proj.weight",
+    "up": _LAYER + "mlp.up_proj.weight",
+    "gate_bias": _LAYER + "mlp.gate_proj.bias",
+    "up_bias": _LAYER + "mlp.up_proj.bias",
+    "down": _LAYER + "mlp.down_proj.weight",
+    "down_bias": _LAYER + "mlp.down_proj.bias",
+}
+_QK_NORM: Final[Names] = {
+    "q_norm": _LAYER + "self_attn.q_norm.weight",
+    "k_norm": _LAYER + "self_attn.k_norm.weight",
+}
+_SANDWICH: Final[Names] = {
+    "post_attn_norm": _LAYER + "post_attention_layernorm.weight",
+    "ffn_norm": _LAYER + "pre_feedforward_layernorm.weight",
+    "post_ffn_norm": _LAYER + "post_feedforward_layernorm.weight",
+}
+_FUSED: Final[Names] = {
+    "qkv": _LAYER + "self_attn.qkv_proj.weight",
+    "gate_up": _LAYER + "mlp.gate_up_proj.weight",
+}
+
+GGUF_NAMES: Final[Names] = {
+    "embed": "token_embd.weight",
+    "final_norm": "output_norm.weight",
+    "head": "output.weight",
+    "attn_norm": "blk.{}.attn_norm.weight",
+    "q": "blk.{}.attn_q.weight",
+    "k": "blk.{}.attn_k.weight",
+    "v": "blk.{}.attn_v.weight",
+    "qkv": "blk.{}.attn_qkv.weight",
+    "q_bias": "blk.{}.attn_q.bias",
+    "k_bias": "blk.{}.attn_k.bias",
+    "v_bias": "blk.{}.attn_v.bias",
+    "q_norm": "blk.{}.attn_q_norm.weight",
+    "k_norm": "blk.{}.attn_k_norm.weight",
+    "out": "blk.{}.attn_output.weight",
+    "out_bias": "blk.{}.attn_output.bias",
+    "post_attn_norm": "blk.{}.post_attention_norm.weight",
+    "ffn_norm": "blk.{}.ffn_norm.weight",
+    "gate": "blk.{}.ffn_gate.weight",
+    "up": "blk.{}.ffn_up.weight",
+    "gate_up": "blk.{}.ffn_up.weight",
+    "gate_bias": "blk.{}.ffn_gate.bias",
+    "up_bias": "blk.{}.ffn_up.bias",
+    "down": "blk.{}.ffn_down.weight",
+    "down_bias": "blk.{}.ffn_down.bias",
+    "post_ffn_norm": "blk.{}.post_ffw_norm.weight",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What sets one family apart from the plain pre-norm, grouped-attention, gated decoder."""
+
+    name: str
+    names: Names = field(default_factory=lambda: _HF)
+    fused: bool = False  # one qkv matrix, one gate_up matrix
+    qk_norm: bool = False  # RMS norm of each query and key head before rotation
+    sandwich: bool = False  # a norm after attention and after the FFN too
+    qkv_bias: bool = False  # always
+    may_have_biases: bool = False  # when the config says so
+    norm_plus_one: bool = False  # safetensors store w, the norm multiplies by 1 + w (GGUF stores 1 + w)
+    scales_embedding: bool = False
+    gelu: bool = False
+    ties_by_default: bool = False
+    window_is_optional: bool = False  # a window counts only with use_sliding_window
+    windows_alternate: bool = False  # sliding and full layers take turns, each with its own rope base
+    gguf_pairs_rows: bool = False  # GGUF stores q and k rows as rotary pairs (x0 y0 x1 y1 …)
+    rope_base: float = 10_000.0
+
+
+FAMILIES: Final[Mapping[str, Family]] = {
+    family.name: family
+    for family in (
+        Family(name="llama", may_have_biases=True, gguf_pairs_rows=True),
+        Family(name="mistral", gguf_pairs_rows=True),
+        Family(name="qwen2", qkv_bias=True, window_is_optional=True),
+        Family(name="qwen3", names={**_HF, **_QK_NORM}, qk_norm=True, window_is_optional=True),
+        Family(name="phi3", names={**_HF, **_FUSED}, fused=True),
+        Family(
+            name="gemma3_text",
+            names={**_HF, **_QK_NORM, **_SANDWICH},
+            qk_norm=True,
+            sandwich=True,
+            norm_plus_one=True,
+            scales_embedding=True,
+            gelu=True,
+            ties_by_default=True,
+            windows_alternate=True,
+            rope_base=1_000_000.0,
+        ),
+    )
+}
+
+# general.architecture of a GGUF file → family. Mistral is written as llama, with a window key at most.
+GGUF_FAMILIES: Final[Mapping[str, str]] = {
+    "llama": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "phi3": "phi3",
+    "gemma3": "gemma3_text",
+}

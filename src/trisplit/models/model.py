@@ -1,0 +1,81 @@
+"""One model as a person names it: its checkpoint, its facts, and the weights of its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trisplit.errors import RequestProblem
+from trisplit.machine import available_bytes
+from trisplit.models.checkpoint import Checkpoint, open_checkpoint
+from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage, layer_stages, read_config
+from trisplit.models.convert import Dtype, StageFile, stage_bytes, stage_file
+from trisplit.models.tokenizer import Tokenizer, tokenizer_from_folder, tokenizer_from_gguf
+from trisplit.table import size
+
+DEFAULT_CONTEXT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An opened model: nothing of its weights is read yet."""
+
+    checkpoint: Checkpoint
+    config: ModelConfig
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Every stage in order: embed, the thirds of each layer, head."""
+        return EMBED, *layer_stages(range(self.config.layers)), HEAD
+
+    def files(self, stages: Sequence[Stage], dtype: Dtype) -> Iterator[StageFile]:
+        """Converted weights of these stages, one by one as they become ready."""
+        for stage in stages:
+            yield stage_file(self.checkpoint, self.config, stage, dtype)
+
+    def weight_bytes(self, stage: Stage, dtype: Dtype) -> int:
+        """Bytes of one stage's weights, told from the checkpoint's header."""
+        return stage_bytes(self.checkpoint, self.config, stage, dtype)
+
+    @property
+    def ends(self) -> tuple[Stage, Stage]:
+        """Embed and head."""
+        return EMBED, HEAD
+
+    def tokenizer(self) -> Tokenizer:
+        """The model's own tokenizer."""
+        if self.checkpoint.kind == "gguf":
+            return tokenizer_from_gguf(self.checkpoint.metadata)
+        return tokenizer_from_folder(self.checkpoint.path)
+
+
+def open_model(path: Path) -> Model:
+    """Opens a folder of safetensors or a GGUF file; raises CheckpointProblem if we cannot run it."""
+    checkpoint = open_checkpoint(path)
+    return Model(checkpoint, read_config(checkpoint))
+
+
+def context_for(config: ModelConfig, asked: int | None) -> int:
+    """The context length to make buffers for: what was asked, else the model's own up to 4096.
+
+    RequestProblem when it is longer than the model was made for.
+    """
+    if asked is None:
+        return min(config.context, DEFAULT_CONTEXT)
+    if not 1 <= asked <= config.context:
+        raise RequestProblem(
+            f"a context of {asked:,} tokens was asked, the model was made for 1 to {config.context:,}",
+            fix=f"use --context {config.context} or less",
+        )
+    return asked
+
+
+def refuse_if_short(n_bytes: int, what: str) -> None:
+    """RequestProblem with the numbers when `n_bytes` more cannot be had on this machine."""
+    free = available_bytes()
+    if free is not None and n_bytes > free:
+        raise RequestProblem(
+            f"{what} need {size(n_bytes)}, {size(free)} of memory are free: {size(n_bytes - free)} short",
+            fix="ask for a shorter context or a smaller dtype, or split over more machines",
+        )

@@ -1,0 +1,268 @@
+"""Attention, gate_up, down, embed, head: each stage the same shape, a few nodes on a graph.
+
+A stage takes what stands before it and leaves what stands after it in `Flow`. Whole layers, the
+thirds of a layer, and any run of neighbouring stages are all built by walking stages in order,
+so every cut computes with the very same nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from trisplit.models.config import Kind, ModelConfig, Stage
+from trisplit.models.convert import StageFile
+from trisplit.models.families import FAMILIES
+from trisplit.models.graph import CONTRIB, Graph
+from trisplit.models.quantize import BLOCK
+
+
+@dataclass(slots=True)
+class Flow:
+    """Names of the values on their way through a graph.
+
+    x: the residual before a layer, [1, rows, hidden]. r: x plus attention, the same shape.
+    h: act(gate) · up, [1, rows, ffn].
+    """
+
+    config: ModelConfig
+    graph: Graph
+    context: int
+    x: str = ""
+    r: str = ""
+    h: str = ""
+
+    def need(self, name: str, width: int) -> str:
+        """The value called `name`; an input of the graph when no stage before has made it."""
+        value: str = getattr(self, name)
+        return value or self.graph.input(name, "F32", [1, "rows", width])
+
+
+def build(config: ModelConfig, files: Sequence[StageFile], context: int) -> bytes:
+    """The graph of a run of neighbouring stages, as a serialized ONNX model.
+
+    Inputs are what the first stage needs and nobody before it makes (`ids`, `x`, `r`, `h`), and per
+    attention `past_k_7`, `past_v_7` [1, kv_heads, context, head_dim]; outputs what the last stage
+    leaves (`x`, `r`, `h` or `logits`, each as `…_out`) and `present_k_7`, `present_v_7`.
+    """
+    flow = Flow(config, Graph(), context)
+    for file in files:
+        _BUILDERS[file.stage.kind](flow, file)
+    _finish(flow, files[-1].stage)
+    return flow.graph.build()
+
+
+def _finish(flow: Flow, last: Stage) -> None:
+    name, width = leaves(flow.config, last)
+    flow.graph.output(
+        f"{name}_out", "F32", [1, "rows", width], getattr(flow, name if name != "logits" else "x")
+    )
+
+
+def leaves(config: ModelConfig, last: Stage) -> tuple[str, int]:
+    """Name and width of what a run ending in this stage leaves behind."""
+    return {
+        "embed": ("x", config.hidden),
+        "attention": ("r", config.hidden),
+        "gate_up": ("h", config.ffn[last.layer]),
+        "down": ("x", config.hidden),
+        "head": ("logits", config.vocab),
+    }[last.kind]
+
+
+def takes(config: ModelConfig, first: Stage) -> dict[str, int]:
+    """Names and widths of the float inputs of a run beginning with this stage."""
+    return {
+        "embed": {},
+        "attention": {"x": config.hidden},
+        "gate_up": {"r": config.hidden},
+        "down": {"h": config.ffn[first.layer], "r": config.hidden},
+        "head": {"x": config.hidden},
+    }[first.kind]
+
+
+# --- the stages -----------------------------------------------------------------------------------
+
+
+def _embed(flow: Flow, file: StageFile) -> None:
+    g = flow.graph
+    ids = g.input("ids", "I64", [1, "rows"])
+    if "embed.q8" in file.tensors:
+        shape = (flow.config.vocab, flow.config.hidden)
+        table = g.weight("embed.q8", file.tensors["embed.q8"], shape)
+        scales = g.weight("embed.scales", file.tensors["embed.scales"])
+        x = g.op(
+            "GatherBlockQuantized",
+            table,
+            ids,
+            scales,
+            domain=CONTRIB,
+            bits=8,
+            block_size=BLOCK,
+            gather_axis=0,
+            quantize_axis=1,
+        )
+    else:
+        x = g.op("Gather", g.weight("embed.w", file.tensors["embed.w"]), ids, axis=0)
+    if flow.config.embed_scale != 1.0:
+        x = g.op("Mul", x, g.constant("embed.scale", np.array(flow.config.embed_scale, np.float32)))
+    flow.x = x
+
+
+def _attention(flow: Flow, file: StageFile) -> None:
+    config, g, layer = flow.config, flow.graph, file.stage.layer
+    x = flow.need("x", config.hidden)
+    qkv = _linear(g, file, "qkv", _norm(flow, file, "attn_norm", x))
+    if FAMILIES[config.family].qk_norm:
+        q, k, v = g.op("Split", qkv, g.constant("qkv_widths", np.array(config.qkv_widths)), n=3, axis=-1)
+        heads = (_head_norm(flow, file, "q_norm", q), _head_norm(flow, file, "k_norm", k), v)
+    else:
+        heads = (qkv, "", "")
+    past = [g.input(f"past_{p}_{layer}", "F32", _kv_shape(flow)) for p in "kv"]
+    attended, *present = g.op(
+        "GroupQueryAttention",
+        *heads,
+        *past,
+        g.input("last", "I32", [1]),
+        g.input("total", "I32", [1]),
+        *_rotary(flow, layer),
+        domain=CONTRIB,
+        n=3,
+        num_heads=config.heads,
+        kv_num_heads=config.kv_heads,
+        scale=config.attn_scale,
+        do_rotary=1,
+        local_window_size=config.windows[layer] or -1,
+    )
+    for part, name in zip("kv", present):
+        g.output(f"present_{part}_{layer}", "F32", _kv_shape(flow), name)
+    out = _linear(g, file, "out", attended)
+    if FAMILIES[config.family].sandwich:
+        out = _norm(flow, file, "post_attn_norm", out)
+    flow.r = g.op("Add", x, out)
+
+
+def _gate_up(flow: Flow, file: StageFile) -> None:
+    config, g = flow.config, flow.graph
+    both = _linear(g, file, "gate_up", _norm(flow, file, "ffn_norm", flow.need("r", config.hidden)))
+    ffn = config.ffn[file.stage.layer]
+    gate, up = g.op("Split", both, g.constant(f"split_{ffn}", np.array([ffn, ffn])), n=2, axis=-1)
+    if config.activation == "silu":
+        active = g.op("QuickGelu", gate, domain=CONTRIB, alpha=1.0)  # x · sigmoid(1 · x) is silu
+    else:
+        active = g.op("Gelu", gate, approximate="tanh")
+    flow.h = g.op("Mul", active, up)
+
+
+def _down(flow: Flow, file: StageFile) -> None:
+    config, g = flow.config, flow.graph
+    h, r = flow.need("h", config.ffn[file.stage.layer]), flow.need("r", config.hidden)
+    out = _linear(g, file, "down", h)
+    if FAMILIES[config.family].sandwich:
+        out = _norm(flow, file, "post_ffn_norm", out)
+    flow.x, flow.r, flow.h = g.op("Add", r, out), "", ""
+
+
+def _head(flow: Flow, file: StageFile) -> None:
+    config, g = flow.config, flow.graph
+    x = _norm(flow, file, "final_norm", flow.need("x", config.hidden))
+    if "head.w" not in file.tensors:
+        flow.x = _matmul(g, file, "head", x)
+        return
+    flat = g.op("Reshape", x, g.constant("flat", np.array([-1, config.hidden])))
+    logits = g.op("Gemm", flat, g.weight("head.w", file.tensors["head.w"]), transB=1)
+    flow.x = g.op("Reshape", logits, g.constant("one_batch", np.array([1, -1, config.vocab])))
+
+
+_BUILDERS: Final[Mapping[Kind, Callable[[Flow, StageFile], None]]] = {
+    "embed": _embed,
+    "attention": _attention,
+    "gate_up": _gate_up,
+    "down": _down,
+    "head": _head,
+}
+
+
+# --- the arithmetic they share --------------------------------------------------------------------
+
+
+def _kv_shape(flow: Flow) -> list[int | str]:
+    return [1, flow.config.kv_heads, flow.context, flow.config.head_dim]
+
+
+def _norm(flow: Flow, file: StageFile, name: str, x: str) -> str:
+    """RMS norm over the last axis."""
+    weight = flow.graph.weight(f"{file.stem}.{name}", file.tensors[name])
+    out: str = flow.graph.op(
+        "SimplifiedLayerNormalization", x, weight, axis=-1, epsilon=flow.config.norm_eps, stash_type=1
+    )
+    return out
+
+
+def _head_norm(flow: Flow, file: StageFile, name: str, x: str) -> str:
+    """RMS norm of each head alone (qk-norm)."""
+    g, config = flow.graph, flow.config
+    apart = g.op("Reshape", x, g.constant("per_head", np.array([1, -1, config.head_dim])))
+    normed = _norm(flow, file, name, apart)
+    width = config.qkv_widths[0 if name == "q_norm" else 1]
+    together: str = g.op("Reshape", normed, g.constant(f"together_{width}", np.array([1, -1, width])))
+    return together
+
+
+def _rotary(flow: Flow, layer: int) -> tuple[str, str]:
+    """Tables of cos and sin, [context, rotated pairs], shared by all layers of equal frequencies."""
+    frequencies = flow.config.frequencies(layer)
+    local = "local_" if frequencies is flow.config.local_inv_freq else ""
+    if f"{local}cos" not in flow.graph.initializers:
+        angles = np.outer(np.arange(flow.context, dtype=np.float32), np.array(frequencies, dtype=np.float32))
+        flow.graph.constant(f"{local}cos", np.cos(angles))
+        flow.graph.constant(f"{local}sin", np.sin(angles))
+    return f"{local}cos", f"{local}sin"
+
+
+def _linear(g: Graph, file: StageFile, name: str, x: str) -> str:
+    """x times a stored matrix, plus its bias if it has one; a matrix of mixed formats lies in parts."""
+    parts = [p for p in (name, *(f"{name}.{i}" for i in range(3))) if file.has_matrix(p)]
+    outs = [_matmul(g, file, part, x) for part in parts]
+    out: str = outs[0] if len(outs) == 1 else g.op("Concat", *outs, axis=-1)
+    bias = file.tensors.get(f"{name}.bias")
+    return out if bias is None else g.op("Add", out, g.weight(f"{file.stem}.{name}.bias", bias))
+
+
+def _matmul(g: Graph, file: StageFile, name: str, x: str) -> str:
+    """One matrix product in the format the matrix is stored in: f32, int8 or int4 blocks of 32.
+
+    accuracy_level 4 multiplies int8 by int8. A 4-bit grid with an offset m (w = d·q + m) runs on the
+    symmetric kernel as d·(q - 8), and (m + 8d) meets the block sums of x in a small second product:
+    float zero points give the same through a path that takes 60 times as long.
+    """
+
+    def stored(part: str) -> str:
+        return g.weight(f"{file.stem}.{name}.{part}", file.tensors[f"{name}.{part}"])
+
+    if f"{name}.w" in file.tensors:
+        product: str = g.op("MatMul", x, stored("w"))
+        return product
+    bits, part = (4, "q4") if f"{name}.q4" in file.tensors else (8, "q8")
+    rows, blocks = file.tensors[f"{name}.scales"].shape
+    product = g.op(
+        "MatMulNBits",
+        x,
+        stored(part),
+        stored("scales"),
+        domain=CONTRIB,
+        K=blocks * BLOCK,
+        N=rows,
+        bits=bits,
+        block_size=BLOCK,
+        accuracy_level=4,
+    )
+    if f"{name}.offsets" not in file.tensors:
+        return product
+    apart = g.op("Reshape", x, g.constant(f"blocks_{blocks}", np.array([1, -1, blocks, BLOCK])))
+    sums = g.op("ReduceSum", apart, g.constant("last_axis", np.array([-1])), keepdims=0)
+    both: str = g.op("Add", product, g.op("MatMul", sums, stored("offsets")))
+    return both
