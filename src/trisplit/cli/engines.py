@@ -11,8 +11,9 @@ from trisplit.cli.progress import bars
 from trisplit.errors import RequestProblem, UnknownName
 from trisplit.machine import free_cores, rss_bytes
 from trisplit.mesh.coordinator import Coordinator, StationFacts
+from trisplit.mesh.costs import ends_bytes, stage_costs
 from trisplit.mesh.fleet import local_stations
-from trisplit.mesh.plan import CUTS, Plan, Room, plan, stage_costs
+from trisplit.mesh.plan import CUTS, Plan, Room, plan
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.decoder import Decoder, Ends
 from trisplit.models.generation import Generation, Piece, Request
@@ -175,11 +176,8 @@ def alone(model: Model, s: Settings) -> Alone:
 
 def planned(model: Model, s: Settings, stations: Sequence[str], context: int) -> Plan:
     """Which of these stations holds what."""
-    ends = sum(
-        model.weight_bytes(stage, s.dtype) for stage in model.ends[: 1 if model.config.tied_head else 2]
-    )
     rooms = [Room(name, None) for name in stations]
-    return plan(stage_costs(model, s.dtype, context), rooms, cut=s.cut, ends_bytes=ends)
+    return plan(stage_costs(model, s.dtype, context), rooms, cut=s.cut, ends_bytes=ends_bytes(model, s.dtype))
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""An onnxruntime session of a run of stages, and the sequences that pass through it with their keys and values."""
+"""An onnxruntime session of a run of stages, and the sequences that pass through it."""
 
 from __future__ import annotations
 
@@ -111,25 +111,28 @@ class Track:
         self._bound: dict[int, _Bound] = {}
 
     def run(self, inputs: Mapping[str, NDArray[Any]], position: int) -> Floats:
-        """Runs rows [rows, width] standing at `position` …; returns what the last stage leaves, [rows, width].
+        """Runs rows [rows, width] standing at `position` …; returns what the last stage leaves.
 
-        The result is a view that the next run of as many rows overwrites. Several rows pass the
+        The result [rows, width] is a view that the next run of as many rows overwrites. Several rows pass the
         attention operator together, as a chunk of a prompt does.
         """
         rows = len(next(iter(inputs.values())))
-        if position > self.length or position + rows > self.session.context:
-            raise OwnProblem(
-                f"rows at {position}..{position + rows - 1} do not follow {self.length} of {self.session.context}",
-                fix="report this: the caller must feed positions in order and within the context",
-            )
+        if self.session.attentions:
+            self._move_to(position, rows)
         bound = self._bound.get(rows) or self._bind(rows)
         for name, values in inputs.items():
             np.copyto(bound.inputs[name][0], values)
         bound.last[0], bound.total[0] = position + rows - 1, position + rows
         self.session.ort.run_with_iobinding(bound.binding)
-        if self.session.attentions:
-            self.length = position + rows
         return bound.output
+
+    def _move_to(self, position: int, rows: int) -> None:
+        if position > self.length or position + rows > self.session.context:
+            raise OwnProblem(
+                f"rows {position} to {position + rows - 1} do not follow {self.length} within {self.session.context}",
+                fix="feed positions in order and within the context",
+            )
+        self.length = position + rows
 
     def step(self, inputs: Mapping[str, NDArray[Any]], position: int, *, batch: bool) -> Floats:
         """Like run, but every row passes attention alone; products are batched where `batch` allows."""

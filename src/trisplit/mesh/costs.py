@@ -1,0 +1,24 @@
+"""What the stages of a model ask of the stations that hold them, told from its header."""
+
+from __future__ import annotations
+
+from trisplit.mesh.plan import KINDS, StageCost
+from trisplit.models.convert import Dtype
+from trisplit.models.model import Model
+
+
+def stage_costs(model: Model, dtype: Dtype, context: int) -> list[StageCost]:
+    """Bytes of weights of every third, and of keys and values for `context` tokens; nothing is read."""
+    kv_bytes = model.config.kv_bytes(context)
+    return [
+        StageCost(stage.layer, kind, model.weight_bytes(stage, dtype), kv_bytes if kind == "attention" else 0)
+        for stage in model.stages
+        for kind in KINDS
+        if stage.kind == kind
+    ]
+
+
+def ends_bytes(model: Model, dtype: Dtype) -> int:
+    """Bytes of embed and head, a tied head counted once."""
+    ends = model.ends[:1] if model.config.tied_head else model.ends
+    return sum(model.weight_bytes(stage, dtype) for stage in ends)
