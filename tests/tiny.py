@@ -242,14 +242,15 @@ def _weight(config: Config, name: str, shape: tuple[int, ...], seed: int) -> np.
 
 def _centre_and_std(config: Config, name: str, shape: tuple[int, ...]) -> tuple[float, float]:
     gemma, tied = config["model_type"] == "gemma3_text", config["tie_word_embeddings"]
+    # A tied head answers with the token it just read unless the embedding is small beside the layers.
+    embed = 1.0 if not tied else 0.05 if gemma else 0.1
     if name.endswith(".bias"):
-        return 0.0, 0.3
+        return 0.0, 0.2
     if "norm" in name:
-        # A tied head answers with the token it just read unless the embedding is small beside the layers.
-        gain = 8.0 if name == "model.norm.weight" and gemma else 1.5 if "q_norm" in name else 1.0
+        gain = 0.4 / embed if tied and name == "model.norm.weight" else 1.5 if "q_norm" in name else 1.0
         return gain - gemma, 0.2
     if "embed_tokens" in name:
-        return 0.0, 1.0 if not tied else 0.05 if gemma else 0.4
+        return 0.0, embed
     sharp = ("lm_head", 3.0), ("down_proj", 2.0), ("q_proj", 1.5), ("k_proj", 1.5), ("qkv_proj", 1.5)
     gain = next((gain for part, gain in sharp if part in name), 1.0)
     return 0.0, gain / math.sqrt(shape[-1])
