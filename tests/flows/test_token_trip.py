@@ -1,0 +1,123 @@
+"""The trip of a token: a mesh of real processes gives the very bits of the decoder in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trisplit.models.generation import Generation, Request
+
+from tests.tiny import VARIANTS
+from trisplit.errors import PlanProblem
+from trisplit.mesh.coordinator import Coordinator
+from trisplit.mesh.costs import stage_costs
+from trisplit.mesh.plan import CUTS, Room, plan
+from trisplit.models.convert import DTYPES, Dtype
+from trisplit.models.decoder import PREFILL_CHUNK, Decoder, Ends
+from trisplit.models.model import Model, open_model
+from trisplit.models.sampling import Sampling
+
+CONTEXT = 160
+PROMPT = tuple((7 * i) % 300 + 3 for i in range(PREFILL_CHUNK + 9))  # more than one chunk
+TOKENS = 12
+HOW = (Sampling(), Sampling(temperature=0.8, top_k=40, repetition_penalty=1.1, seed=5))
+
+
+class Silent:
+    """A detokenizer for those who look at ids only."""
+
+    def push(self, token_id: int) -> str:
+        return f" {token_id}"
+
+    def flush(self) -> str:
+        return ""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Tokens of an answer, and the logits each was sampled from."""
+
+    token_ids: list[int]
+    logits: list[np.ndarray]
+
+
+def asked(how: Sampling) -> Generation:
+    request = Request(prompt_ids=PROMPT, sampling=how, max_tokens=TOKENS, ignore_eos=True)
+    return Generation(request, Silent(), CONTEXT)
+
+
+def alone(decoder: Decoder, how: Sampling) -> Ran:
+    answer, logits = asked(how), []
+    while not answer.finished:
+        logits.append(decoder.forward(answer.pending, answer.position).copy())
+        answer.take(logits[-1])
+    return Ran(list(answer.token_ids), logits)
+
+
+async def on_mesh(coordinator: Coordinator, how: Sampling) -> Ran:
+    answer, logits = asked(how), []
+    await coordinator.open(answer.request)
+    while not answer.finished:
+        logits.append((await coordinator.forward(answer.pending, answer.position)).copy())
+        answer.take(logits[-1])
+    await coordinator.close()
+    return Ran(list(answer.token_ids), logits)
+
+
+async def all_plans(
+    model: Model, dtype: Dtype, cut: str, truth: list[Ran], stations: Mapping[str, str]
+) -> list[int]:
+    """Compares every answer on 1, 2, 3, 5 and 7 stations with the truth; returns legs per token."""
+    ends = Ends(model.config, *model.files(model.ends, dtype), threads=1)
+    legs = []
+    for count in (1, 2, 3, 5, 7):
+        rooms = [Room(name, None) for name in list(stations)[:count]]
+        try:
+            drawn = plan(stage_costs(model, dtype, CONTEXT), rooms, cut=cut)
+        except PlanProblem:
+            assert count < len(CUTS[cut])
+            continue
+        legs.append(drawn.legs_per_token)
+        async with Coordinator(model, ends, drawn, stations) as coordinator:
+            async for _ in coordinator.load(dtype, context=CONTEXT, threads=1):
+                pass
+            for how, expected in zip(HOW, truth):
+                ran = await on_mesh(coordinator, how)
+                assert ran.token_ids == expected.token_ids
+                for here, there in zip(ran.logits, expected.logits):
+                    np.testing.assert_array_equal(here, there)
+    return legs
+
+
+def check_all_cuts(path: Path, dtype: Dtype, stations: Mapping[str, str]) -> None:
+    model = open_model(path)
+    layers = model.config.layers
+    decoder = Decoder.load(path, dtype, context=CONTEXT)
+    truth = [alone(decoder, how) for how in HOW]
+    assert truth[0].token_ids != truth[1].token_ids, "sampling must differ from greedy, or it is not tried"
+    expected = {
+        "layers": [min(n, layers) + 1 for n in (1, 2, 3, 5, 7)],
+        "thirds": [3 * layers + 1] * 3,
+        "recut": [2 * layers + 2] * 4,
+    }
+    for cut, legs in expected.items():
+        assert asyncio.run(all_plans(model, dtype, cut, truth, stations)) == legs
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_mesh_is_decoder_for_every_family_cut_and_station_count(
+    variant: str, tiny: Callable[[str], Path], stations: dict[str, str]
+) -> None:
+    check_all_cuts(tiny(variant), "f32", stations)
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != "f32"])
+@pytest.mark.parametrize("variant", ["llama-biases", "gemma3"])
+def test_mesh_is_decoder_when_quantized(
+    variant: str, dtype: Dtype, tiny: Callable[[str], Path], stations: dict[str, str]
+) -> None:
+    check_all_cuts(tiny(variant), dtype, stations)

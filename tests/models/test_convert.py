@@ -1,0 +1,173 @@
+"""Stage weights on disk: the promised bytes, only a stage's own tensors, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.tiny import VARIANTS, build_variant
+from tests.tiny_gguf import write_gguf
+from trisplit.errors import CheckpointProblem
+from trisplit.models.config import EMBED, HEAD, Stage
+from trisplit.models.convert import DTYPES, Dtype, stage_bytes, stage_file
+from trisplit.models.model import Model, open_model
+
+
+@dataclass
+class Watched:
+    """A checkpoint that remembers which tensors were read."""
+
+    inner: Any
+    seen: set[str] = field(default_factory=set)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def read(self, name: str) -> np.ndarray:
+        self.seen.add(name)
+        return self.inner.read(name)
+
+    def blocks(self, name: str) -> np.ndarray:
+        self.seen.add(name)
+        return self.inner.blocks(name)
+
+
+def models(path: Path, folder: Path) -> Iterator[Model]:
+    """The model as it is, and as GGUF files of mixed types where GGUF has words for it."""
+    yield open_model(path)
+    mixed = {"*attn_v*": "Q8_0", "*ffn_down*": "Q5_0", "*attn_output*": "Q4_0", "*": "Q4_1"}
+    yield open_model(write_gguf(path, folder / "mixed.gguf", types=mixed))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("variant", ["llama", "qwen2", "phi3", "gemma3", "llama-biases"])
+def test_bytes_are_told_before_they_are_made(
+    variant: str, dtype: Dtype, tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    for model in models(tiny(variant), tmp_path):
+        for stage in model.stages:
+            made = stage_file(model.checkpoint, model.config, stage, dtype)
+            assert made.weight_bytes == stage_bytes(model.checkpoint, model.config, stage, dtype), str(stage)
+
+
+def test_a_stage_reads_its_own_tensors_and_no_other(tmp_path: Path) -> None:
+    model = open_model(build_variant("llama", tmp_path / "fresh"))
+    watched = Watched(model.checkpoint)
+    stage_file(watched, model.config, Stage(2, "down"), "f32")
+    assert watched.seen == {"model.layers.2.mlp.down_proj.weight"}
+    stage_file(watched, model.config, Stage(1, "attention"), "int8")
+    assert {name.split(".")[2] for name in watched.seen if "self_attn" in name} == {"1"}
+
+
+def test_the_second_start_reads_nothing(tiny: Callable[[str], Path]) -> None:
+    model = open_model(tiny("qwen3"))
+    first = [stage_file(model.checkpoint, model.config, stage, "int4") for stage in model.stages]
+    watched = Watched(model.checkpoint)
+    assert [stage_file(watched, model.config, stage, "int4") for stage in model.stages] == first
+    assert watched.seen == set()
+
+
+def test_a_tied_head_is_the_embedding_s_own_bytes(tiny: Callable[[str], Path]) -> None:
+    model = open_model(tiny("llama-biases"))
+    assert model.config.tied_head
+    embed = stage_file(model.checkpoint, model.config, EMBED, "int8")
+    head = stage_file(model.checkpoint, model.config, HEAD, "int8")
+    assert head.tensors["head.q8"] == embed.tensors["embed.q8"]
+
+
+def test_what_lies_on_disk_is_what_the_checkpoint_says(tiny: Callable[[str], Path]) -> None:
+    path = tiny("qwen2")
+    model = open_model(path)
+    file = stage_file(model.checkpoint, model.config, Stage(0, "attention"), "f32")
+    stored = load_file(file.folder / file.tensors["qkv.w"].file)
+    source = load_file(path / "model.safetensors")
+    names = [f"model.layers.0.self_attn.{p}_proj" for p in "qkv"]
+    np.testing.assert_array_equal(stored["qkv.w"], np.concatenate([source[f"{n}.weight"] for n in names]).T)
+    np.testing.assert_array_equal(stored["qkv.bias"], np.concatenate([source[f"{n}.bias"] for n in names]))
+
+
+def test_rotary_pairs_of_gguf_rows_are_undone(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    path = tiny("llama")
+    plain, paired = open_model(path), open_model(write_gguf(path, tmp_path / "f32.gguf"))
+    for dtype in DTYPES:
+        files = [stage_file(m.checkpoint, m.config, Stage(1, "attention"), dtype) for m in (plain, paired)]
+        one, two = (load_file(f.folder / f"{f.stem}.safetensors") for f in files)
+        assert one.keys() == two.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], two[name])
+
+
+def test_matrices_of_mixed_types_are_kept_in_parts(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    mixed = {"*attn_v*": "Q8_0", "*attn*": "Q4_1", "*": "F32"}
+    model = open_model(write_gguf(tiny("llama"), tmp_path / "parts.gguf", types=mixed))
+    file = stage_file(model.checkpoint, model.config, Stage(0, "attention"), "int4")
+    assert {n for n in file.tensors if n.startswith("qkv")} == {
+        *(f"qkv.{i}.{part}" for i in (0, 1) for part in ("q4", "scales", "offsets")),
+        *(f"qkv.2.{part}" for part in ("q8", "scales")),
+    }
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_missing_tensor_is_named(variant: str, tiny: Callable[[str], Path]) -> None:
+    model = open_model(tiny(variant))
+    name = next(n for n in model.checkpoint.tensors if "layers.1" in n and "down_proj" in n)
+    without = Without(model.checkpoint, name)
+    with pytest.raises(CheckpointProblem, match=name):
+        stage_file(without, model.config, Stage(1, "down"), "f32")
+
+
+def test_a_wrong_shape_is_named_with_both_shapes(tiny: Callable[[str], Path]) -> None:
+    model = open_model(tiny("mistral"))
+    config = replace(model.config, ffn=(64,) * model.config.layers)
+    with pytest.raises(CheckpointProblem, match=r"\[64, 96\].*\[64, 64\]"):
+        stage_file(Without(model.checkpoint), config, Stage(0, "down"), "f32")
+
+
+@dataclass
+class Without:
+    """A checkpoint that lacks a tensor and shares no cache with the true one."""
+
+    inner: Any
+    missing: str = ""
+
+    @property
+    def digest(self) -> str:
+        return "0" * 64
+
+    @property
+    def tensors(self) -> Mapping[str, Any]:
+        return {n: t for n, t in self.inner.tensors.items() if n != self.missing}
+
+    def read(self, name: str) -> np.ndarray:
+        if name == self.missing:
+            raise CheckpointProblem(f"{name} is missing", fix="get it")
+        return self.inner.read(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def test_an_interrupted_conversion_leaves_no_file(
+    tiny: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRISPLIT_CACHE", str(tmp_path))
+    model = open_model(tiny("llama"))
+
+    def dies(_: Any, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trisplit.models.convert.save_file", dies)
+        with pytest.raises(KeyboardInterrupt):
+            stage_file(model.checkpoint, model.config, Stage(0, "down"), "f32")
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+    made = stage_file(model.checkpoint, model.config, Stage(0, "down"), "f32")
+    assert json.dumps(sorted(made.tensors)) == '["down.w"]'

@@ -1,0 +1,137 @@
+"""Sessions and tracks: every cut the same bits, rows alone and together, rewinding, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trisplit.errors import OwnProblem
+from trisplit.models.config import Stage, layer_stages
+from trisplit.models.convert import DTYPES, Dtype
+from trisplit.models.model import Model, open_model
+from trisplit.models.session import StageSession, Track
+
+CONTEXT = 48
+Tiny = Callable[[str], Path]
+
+
+def session(model: Model, stages: Sequence[Stage], dtype: Dtype = "f32") -> StageSession:
+    return StageSession(model.config, list(model.files(stages, dtype)), context=CONTEXT, threads=1)
+
+
+def rows(n: int, width: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, width), dtype=np.float32)
+
+
+def whole(model: Model, dtype: Dtype = "f32") -> Track:
+    return Track(session(model, layer_stages(range(model.config.layers)), dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("variant", ["llama", "qwen3", "phi3", "gemma3"])
+def test_every_cut_gives_the_same_bits(variant: str, dtype: Dtype, tiny: Tiny) -> None:
+    model = open_model(tiny(variant))
+    stages = layer_stages(range(model.config.layers))
+    one = whole(model, dtype)
+    thirds = [Track(session(model, [stage], dtype)) for stage in stages]
+    recut = [Track(session(model, list(group), dtype)) for group in _recut(stages)]
+    position = 0
+    for n in (20, 1, 1, 7):
+        x = rows(n, model.config.hidden, seed=position)
+        expected = one.run({"x": x}, position).copy()
+        for tracks in (thirds, recut):
+            np.testing.assert_array_equal(_through(tracks, x, position), expected)
+        position += n
+
+
+def _recut(stages: Sequence[Stage]) -> list[tuple[Stage, ...]]:
+    groups: list[tuple[Stage, ...]] = [(stages[0],)]
+    for stage in stages[1:]:
+        if stage.kind == "attention":
+            groups[-1] = (*groups[-1], stage)
+        else:
+            groups.append((stage,))
+    return groups
+
+
+def _through(tracks: Sequence[Track], x: np.ndarray, position: int) -> np.ndarray:
+    """Hands values from session to session as stations do."""
+    values = {"x": x}
+    for track in tracks:
+        out = track.run({name: values[name] for name in track.session.takes}, position).copy()
+        values[track.session.leaves[0]] = out
+    return values["x"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_after_the_prompt_are_single_steps(dtype: Dtype, tiny: Tiny) -> None:
+    model = open_model(tiny("mistral"))
+    for stages in (
+        layer_stages(range(2)),
+        [Stage(0, "gate_up")],
+        [Stage(0, "down")],
+        [Stage(0, "attention")],
+    ):
+        part = session(model, stages, dtype)
+        assert part.rows_equal()
+        inputs = {name: rows(8, width) for name, width in part.takes.items()}
+        alone, together = Track(part), Track(part)
+        singles = [alone.run({n: v[i : i + 1] for n, v in inputs.items()}, i).copy() for i in range(8)]
+        np.testing.assert_array_equal(together.step(inputs, 0, batch=True), np.concatenate(singles))
+
+
+def test_rows_that_differ_in_company_are_noticed(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = session(open_model(tiny("llama")), [Stage(0, "gate_up")])
+    honest = Track.run
+
+    def drifts(self: Track, inputs: dict[str, np.ndarray], position: int) -> np.ndarray:
+        out = honest(self, inputs, position)
+        return np.nextafter(out, np.float32(np.inf)) if len(out) == 8 else out
+
+    monkeypatch.setattr(Track, "run", drifts)
+    assert not part.rows_equal()
+
+
+@pytest.mark.parametrize("variant", ["llama", "mistral", "gemma3"])
+def test_rewinding_is_setting_a_length(variant: str, tiny: Tiny) -> None:
+    model = open_model(tiny(variant))
+    straight, wandering = whole(model), whole(model)
+    prompt, right, wrong = (rows(n, model.config.hidden, seed) for n, seed in ((20, 1), (6, 2), (9, 3)))
+    straight.run({"x": prompt}, 0)
+    expected = [straight.run({"x": right[i : i + 1]}, 20 + i).copy() for i in range(6)]
+    wandering.run({"x": prompt}, 0)
+    for i in range(9):
+        wandering.run({"x": wrong[i : i + 1]}, 20 + i)
+    for i in range(6):
+        np.testing.assert_array_equal(wandering.run({"x": right[i : i + 1]}, 20 + i), expected[i])
+    assert wandering.length == 26
+
+
+def test_positions_must_follow_and_fit(tiny: Tiny) -> None:
+    model = open_model(tiny("llama"))
+    track = whole(model)
+    x = rows(4, model.config.hidden)
+    track.run({"x": x}, 0)
+    with pytest.raises(OwnProblem, match="rows 5 to 8 do not follow 4"):
+        track.run({"x": x}, 5)
+    with pytest.raises(OwnProblem, match="within 48"):
+        track.run({"x": rows(45, model.config.hidden)}, 4)
+    assert track.length == 4
+
+
+def test_keys_and_values_are_billed(tiny: Tiny) -> None:
+    model = open_model(tiny("qwen2"))
+    part = session(model, layer_stages(range(3)))
+    c = model.config
+    assert part.kv_bytes == 3 * 2 * c.kv_heads * CONTEXT * c.head_dim * 4
+    assert session(model, [Stage(0, "down")]).kv_bytes == 0
+
+
+def test_weights_are_counted_once(tiny: Tiny) -> None:
+    model = open_model(tiny("llama"))
+    stages = layer_stages(range(2))
+    both = session(model, stages).weight_bytes
+    assert both == sum(model.weight_bytes(stage, "f32") for stage in stages)
