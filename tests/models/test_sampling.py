@@ -152,7 +152,8 @@ def test_the_same_question_has_the_same_answer_for_ever() -> None:
 
 
 @given(
-    st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=30),
+    # Sixteenths: what is equal here is equal as a probability, and what is not is not.
+    st.lists(st.integers(-320, 320).map(lambda n: n / 16), min_size=2, max_size=30),
     st.integers(1, 30),
     st.floats(0.01, 1),
     st.floats(0, 1),
@@ -177,6 +178,17 @@ def test_a_filter_never_moves_the_choice_to_another_kept_token(
         assert chosen == freely
     noisy = logits.astype(np.float64) + noise(seed, position, np.arange(len(logits)))
     assert noisy[chosen] >= noisy[surely].max() - 1e-9
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 6.0])
+@pytest.mark.parametrize("top_p", [0.3, 0.9, 0.9999])
+def test_a_nucleus_is_the_same_however_flat_it_is(spread: float, top_p: float) -> None:
+    logits, ids = random_logits(3_000, spread), np.arange(3_000)
+    sampling = Sampling(temperature=1.0, top_p=top_p)
+    kept = filtered(logits, [], sampling) > 0
+    for position in range(30):
+        noisy = np.where(kept, logits.astype(np.float64) + noise(0, position, ids), -INF)
+        assert choose(logits, (), sampling, position) == int(noisy.argmax())
 
 
 def test_a_draft_with_nearly_the_same_logits_chooses_the_same_token() -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CheckpointProblem, RequestProblem
+from trisplit.errors import CheckpointProblem, RequestProblem
 
 GOLDEN = 0x9E3779B97F4A7C15
 WORD = (1 << 64) - 1
@@ -108,10 +108,18 @@ def _kept(warm: NDArray[np.float64], sampling: Sampling) -> NDArray[np.int64]:
 
 
 def _nucleus(weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """Indices, ascending, of the fewest largest weights that make up `top_p` of all (Holtzman 2019)."""
+    """Indices, ascending, of the fewest largest weights that make up `top_p` of all (Holtzman 2019).
+
+    The largest weight is 1. Sorting is what costs, so as few as will do are sorted: all weights below
+    `least` together are less than 1 - top_p of all, so none of them is in.
+    """
     total = weights.sum()
-    # All weights below this together are less than 1 - top_p: none is in, and sorting them is what costs.
-    large = np.sort(weights[weights >= (1 - top_p) * total / len(weights)])[::-1]
+    least = (1 - top_p) * total / len(weights)
+    for floor in (1e-2, 1e-4, least):
+        large = weights[weights >= max(floor, least)]
+        if large.sum() >= top_p * total:
+            break
+    large = np.sort(large)[::-1]
     above = np.cumsum(large) - large
     return np.flatnonzero(weights >= large[above < top_p * total][-1])
 
