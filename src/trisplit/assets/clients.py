@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Literal
 
-from ..errors import FetchProblem
+from trisplit.errors import FetchProblem
 
 LOOK_S = 0.2
 STALL_S = 600.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .rows import read_rows
+from trisplit.assets.rows import read_rows
 
 # `E0A01 (B)` or `7R-16C5 D`, the question, then its options; the programs' own format.
 LAYOUT = re.compile(

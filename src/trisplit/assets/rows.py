@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ..errors import FetchProblem
+from trisplit.errors import FetchProblem
 
 Row = TypeVar("Row")
 

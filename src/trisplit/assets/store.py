@@ -14,12 +14,12 @@ from tempfile import mkdtemp
 
 import msgspec
 
-from ..errors import FetchProblem, UnknownName
-from ..paths import cache_dir
-from .archives import DAMAGED, Member, members
-from .catalogue import ASSETS, Asset
-from .clients import download
-from .rows import to_line
+from trisplit.assets.archives import DAMAGED, Member, members
+from trisplit.assets.catalogue import ASSETS, Asset
+from trisplit.assets.clients import download
+from trisplit.assets.rows import to_line
+from trisplit.errors import FetchProblem, UnknownName
+from trisplit.paths import cache_dir
 
 RECEIPT = "receipt.json"
 CHUNK_BYTES = 1 << 20

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .rows import read_rows
+from trisplit.assets.rows import read_rows
 
 if TYPE_CHECKING:
     from mwparserfromhell.nodes import Node
