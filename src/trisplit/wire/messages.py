@@ -1,0 +1,228 @@
+"""What coordinator and stations say to each other beside activations: msgpack maps with a `type`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from trisplit.errors import OwnProblem, PeerProblem
+from trisplit.wire.frame import SAME_VERSION
+
+VERSION: Final = 1
+MAX_TEXT: Final = 2000
+
+U16 = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
+U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+U64 = Annotated[int, msgspec.Meta(ge=0)]  # msgpack has no wider integer
+Stream = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
+Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
+Name = Annotated[str, msgspec.Meta(max_length=200)]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
+
+Role = Literal["coordinator", "station"]
+
+
+class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+    """A control message; the class name travels as the field `type`."""
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A piece inside a message."""
+
+
+class Hello(Word, frozen=True):
+    """The first word of whoever connects; its role decides what the link is for."""
+
+    version: U32
+    mesh: Name
+    role: Role
+    name: Name
+
+
+class Welcome(Word, frozen=True):
+    """The answer of whoever was connected to."""
+
+    version: U32
+    name: Name
+    pid: U32
+    cpu: Text
+    runtime: Text
+
+
+class StageSpec(Part, frozen=True):
+    """A third of layer `layer` (from 0)."""
+
+    layer: U16
+    kind: Literal["attention", "gate_up", "down"]
+
+
+class GroupSpec(Part, frozen=True):
+    """Stages that run one after the other as one session; `number` is what frames are addressed to."""
+
+    number: U16
+    stages: tuple[StageSpec, ...]
+
+
+class Load(Word, frozen=True):
+    """Build these stages: `config` is the model's own description, `checkpoint` where its tensors lie.
+
+    `digest` names the checkpoint's contents, `context` is the number of tokens to keep room for.
+    """
+
+    config: bytes
+    checkpoint: Text
+    digest: Name
+    dtype: Name
+    threads: Positive
+    context: Positive
+    groups: tuple[GroupSpec, ...]
+
+
+class Loading(Word, frozen=True):
+    """How far loading is, as often as the station likes."""
+
+    done: U64
+    total: U64
+    what: Text
+
+
+class Loaded(Word, frozen=True):
+    """The stages answer; `rows_equal` says whether rows may be batched without changing a bit."""
+
+    weight_bytes: U64
+    kv_bytes_per_token: U64
+    rss_bytes: U64
+    rows_equal: bool
+
+
+class Hop(Part, frozen=True):
+    """Where frames for a stage group go: HOST:PORT of a station, or empty for the coordinator."""
+
+    group: U16
+    address: Name
+
+
+class Join(Word, frozen=True):
+    """Connect to your successors."""
+
+    hops: tuple[Hop, ...]
+
+
+class Joined(Word, frozen=True):
+    """All successors have answered."""
+
+
+class Open(Word, frozen=True):
+    """Start a stream; carries what a tail needs to sample (temperature 0 is greedy, top_k 0 is off)."""
+
+    stream: Stream
+    prompt_ids: tuple[U32, ...]
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=100)]
+    top_k: U32
+    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)]
+    min_p: Share
+    repetition_penalty: Annotated[float, msgspec.Meta(gt=0, le=100)]
+    seed: U64
+
+
+class Opened(Word, frozen=True):
+    """The stream may carry activations now."""
+
+    stream: Stream
+
+
+class Close(Word, frozen=True):
+    """No more will be sent on the stream; forget its keys and values."""
+
+    stream: Stream
+
+
+class Closed(Word, frozen=True):
+    """The stream is forgotten; nothing of it will follow."""
+
+    stream: Stream
+
+
+class Ask(Word, frozen=True):
+    """How are you?"""
+
+
+class Facts(Word, frozen=True):
+    """Resident bytes now, frames answered and milliseconds computed since loading."""
+
+    rss_bytes: U64
+    frames: U64
+    busy_ms: Milliseconds
+
+
+class Ping(Word, frozen=True):
+    """Answer with the same number."""
+
+    nonce: U64
+
+
+class Pong(Word, frozen=True):
+    """The number of the ping."""
+
+    nonce: U64
+
+
+class Fault(Word, frozen=True):
+    """It cannot go on: what happened, what to do about it, and on which stream if on one. Ends the link."""
+
+    what: Text
+    fix: Text
+    stream: Stream | None = None
+
+
+class Bye(Word, frozen=True):
+    """The link ends in good order."""
+
+    reason: Text
+
+
+Message = (
+    Hello
+    | Welcome
+    | Load
+    | Loading
+    | Loaded
+    | Join
+    | Joined
+    | Open
+    | Opened
+    | Close
+    | Closed
+    | Ask
+    | Facts
+    | Ping
+    | Pong
+    | Fault
+    | Bye
+)
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+
+
+def encode(message: Message) -> bytes:
+    """The msgpack of one message; `OwnProblem` when a field cannot be packed."""
+    try:
+        return _ENCODER.encode(message)
+    except (TypeError, OverflowError, UnicodeEncodeError) as error:
+        raise OwnProblem(
+            f"{type(message).__name__} cannot be packed: {error}", fix="mend the field"
+        ) from None
+
+
+def decode(body: bytes | memoryview) -> Message:
+    """The message in these bytes; `PeerProblem` with the reason when they are not exactly one."""
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise PeerProblem(
+            f"a control message that cannot be read: {str(error)[:200]}", fix=SAME_VERSION
+        ) from None

@@ -1,0 +1,172 @@
+"""A frame is exactly its bytes: pinned, cut, grown, and changed one field at a time."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.wire.words import EXAMPLES, activations, framed, u32
+from trisplit.errors import OwnProblem, PeerProblem
+from trisplit.wire import frame
+from trisplit.wire.frame import Activation
+
+ONE = Activation(
+    stream=1,
+    position=0x01020304,
+    epoch=5,
+    group=0x0607,
+    rows=2,
+    payload=struct.pack("<2f", 1.0, -2.0),
+    flags=frame.ROW_BY_ROW,
+    residual=True,
+)
+ONE_AS_BYTES = bytes.fromhex(
+    "00000001 00000009 03 01"  # stream, sequence, kind, flags
+    "01020304 00000005 0607 0002 01 00000008"  # position, epoch, group, rows, dtype, length
+    "0000803f 000000c0"  # 1.0 and -2.0, little-endian
+)
+
+
+def changed(**fields: object) -> bytes:
+    """ONE's frame with header fields put to any value, as a peer could send it."""
+    names = ("stream", "sequence", "kind", "flags", "position", "epoch", "group", "rows", "dtype", "length")
+    values = dict(zip(names, struct.unpack_from("!IIBBIIHHBI", ONE_AS_BYTES))) | fields
+    return struct.pack("!IIBBIIHHBI", *(values[name] for name in names)) + ONE_AS_BYTES[27:]
+
+
+def test_the_bytes_of_an_activation() -> None:
+    assert frame.encode_activation(ONE, 9) == ONE_AS_BYTES
+    assert frame.decode(ONE_AS_BYTES) == (9, ONE)
+
+
+def test_the_bytes_of_a_control_message() -> None:
+    data = bytes.fromhex("00000000 0000000a 01 00") + b"packed"
+    assert frame.encode_control(b"packed", 10) == data
+    assert frame.decode(data) == (10, memoryview(b"packed"))
+
+
+def test_decoding_copies_nothing() -> None:
+    received = bytearray(ONE_AS_BYTES)
+    _, said = frame.decode(memoryview(received))
+    assert isinstance(said, Activation)
+    received[27] = 0xFF
+    assert said.payload[0] == 0xFF
+
+
+def test_numbers_of_any_item_size_are_sent_as_their_bytes() -> None:
+    numbers = memoryview(ONE.payload).cast("I")
+    same = Activation(1, ONE.position, 5, ONE.group, 2, numbers, flags=ONE.flags, residual=True)
+    assert frame.encode_activation(same, 9) == ONE_AS_BYTES
+
+
+@given(activations(), u32)
+def test_round_trip(said: Activation, sequence: int) -> None:
+    assert frame.decode(frame.encode_activation(said, sequence)) == (sequence, said)
+
+
+@pytest.mark.parametrize("n_bytes", range(len(ONE_AS_BYTES)))
+def test_a_cut_activation_is_refused(n_bytes: int) -> None:
+    with pytest.raises(PeerProblem):
+        frame.decode(ONE_AS_BYTES[:n_bytes])
+
+
+@pytest.mark.parametrize("more", [b"\0", b"\0\0\0\0", ONE_AS_BYTES])
+def test_trailing_bytes_are_refused(more: bytes) -> None:
+    with pytest.raises(PeerProblem, match="announces 8 bytes and brings"):
+        frame.decode(ONE_AS_BYTES + more)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"kind": 0}, "unknown kind 0"),
+        ({"kind": 4}, "unknown kind 4"),
+        ({"kind": 255}, "unknown kind 255"),
+        ({"flags": 2}, "unknown flags 0x02"),
+        ({"flags": 0x81}, "unknown flags 0x81"),
+        ({"dtype": 0}, "dtype 0"),
+        ({"dtype": 2}, "dtype 2, which we do not speak"),
+        ({"dtype": 3}, "dtype 3"),
+        ({"stream": 0}, "the link itself"),
+        ({"rows": 0}, "8 bytes for 0 rows"),
+        ({"rows": 3}, "8 bytes for 3 rows of 4-byte numbers"),
+        ({"length": 7}, "announces 7 bytes and brings 8"),
+        ({"length": 2**32 - 1}, "announces 4,294,967,295 bytes"),
+    ],
+)
+def test_a_wrong_field_is_refused(fields: dict[str, object], why: str) -> None:
+    with pytest.raises(PeerProblem, match=why):
+        frame.decode(changed(**fields))
+
+
+def test_an_activation_without_numbers_is_refused() -> None:
+    with pytest.raises(PeerProblem, match="0 bytes for 2 rows"):
+        frame.decode(changed(length=0)[:27])
+
+
+@pytest.mark.parametrize("field", [{"stream": 1}, {"flags": 1}])
+def test_a_control_message_has_no_stream_and_no_flags(field: dict[str, int]) -> None:
+    values = {"stream": 0, "flags": 0} | field
+    with pytest.raises(PeerProblem, match="both must be 0"):
+        frame.decode(struct.pack("!IIBB", values["stream"], 0, frame.CONTROL, values["flags"]))
+
+
+def test_what_is_too_long_is_neither_sent_nor_read() -> None:
+    largest = frame.encode_control(bytes(frame.MAX_CONTROL), 0)
+    assert frame.decode(largest)[0] == 0
+    with pytest.raises(PeerProblem, match="4,194,304 is the limit"):
+        frame.decode(largest + b"\0")
+    with pytest.raises(OwnProblem, match="4,194,305 bytes"):
+        frame.encode_control(bytes(frame.MAX_CONTROL + 1), 0)
+    too_long = bytes(frame.MAX_FRAME)
+    with pytest.raises(PeerProblem, match="67,108,864 is the limit"):
+        frame.decode(too_long + b"\0")
+    with pytest.raises(OwnProblem, match="67,108,864 with the headers is the limit"):
+        frame.encode_activation(Activation(1, 0, 0, 0, 1, too_long), 0)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Activation(0, 0, 0, 0, 1, bytes(4)),
+        Activation(1, 0, 0, 0, 0, bytes(4)),
+        Activation(1, 0, 0, 0, 2, bytes(4)),
+        Activation(1, 0, 0, 0, 1, b""),
+        Activation(1, 0, 0, 0, 1, bytes(4), dtype=2),
+        Activation(1, 0, 0, 0, 1, bytes(4), flags=2),
+        Activation(1, -1, 0, 0, 1, bytes(4)),
+        Activation(2**32, 0, 0, 0, 1, bytes(4)),
+        Activation(1, 0, 0, 2**16, 1, bytes(4)),
+    ],
+)
+def test_what_a_peer_would_refuse_is_not_sent(said: Activation) -> None:
+    with pytest.raises(OwnProblem):
+        frame.encode_activation(said, 0)
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_a_frame_or_a_peer_problem(data: bytes) -> None:
+    try:
+        sequence, said = frame.decode(data)
+    except PeerProblem:
+        return
+    again = (
+        frame.encode_activation(said, sequence)
+        if isinstance(said, Activation)
+        else frame.encode_control(bytes(said), sequence)
+    )
+    assert again == data
+
+
+def test_the_sequence_goes_round() -> None:
+    assert [frame.after(n) for n in (0, 2**32 - 2, 2**32 - 1)] == [1, 2**32 - 1, 0]
+
+
+def test_every_example_has_a_frame() -> None:
+    for said in EXAMPLES.values():
+        sequence, body = frame.decode(framed(said, 77))
+        assert sequence == 77
+        assert isinstance(body, Activation) == isinstance(said, Activation)

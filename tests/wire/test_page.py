@@ -1,0 +1,62 @@
+"""docs/wire.md says what the code does: its bytes, its fields, its turns."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.wire.test_frame import ONE
+from tests.wire.words import EXAMPLES, framed
+from trisplit.wire import frame
+from trisplit.wire.frame import Activation
+from trisplit.wire.messages import GroupSpec, Hop, Ping, StageSpec
+from trisplit.wire.session import COORDINATOR_LINK, STATION_LINK, Turns
+
+PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
+ASIDES = {"Ask", "Facts", "Ping", "Pong", "Fault", "Bye"}
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table under this header row."""
+    table = PAGE.split(heading + "\n", 1)[1].split("\n\n", 1)[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
+
+
+def test_its_bytes_are_ours() -> None:
+    ping, residual = (bytes.fromhex(line) for line in PAGE.split("```")[1].strip().splitlines())
+    assert ping == framed(Ping(7), 10)
+    assert residual == frame.encode_activation(ONE, 9)
+
+
+def test_its_fields_are_ours() -> None:
+    page = {
+        name: set(re.findall(r"`(\w+)`", fields))
+        for names, fields in rows("| type | fields |")
+        for name in names.split(", ")
+    }
+    ours = {
+        name: set(msgspec.structs.asdict(said))
+        for name, said in EXAMPLES.items()
+        if not isinstance(said, Activation)
+    }
+    ours["Load"] |= {*GroupSpec.__struct_fields__, *StageSpec.__struct_fields__}
+    ours["Join"] |= set(Hop.__struct_fields__)
+    assert page == ours
+
+
+@pytest.mark.parametrize(("kind", "turns"), [("coordinator", COORDINATOR_LINK), ("station", STATION_LINK)])
+def test_its_turns_are_ours(kind: str, turns: Turns) -> None:
+    page = set()
+    for place, *cells in rows(f"| a {kind}'s link is | the caller may say | the called may say |"):
+        for speaker, cell in zip(("caller", "called"), cells):
+            for word, then in re.findall(r"(\w+)(?: → (\w+))?(?: \([^)]*\))?(?:, |$)", cell):
+                page.add((place, speaker, word.replace("activations", "Activation"), then or place))
+    ours = {
+        (place, speaker, word.__name__, then)
+        for (place, speaker, word), then in turns.items()
+        if word.__name__ not in ASIDES
+    }
+    assert page == ours

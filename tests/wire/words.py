@@ -1,0 +1,140 @@
+"""One example of every word, and strategies that make any."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from trisplit.wire import frame, messages
+from trisplit.wire.frame import Activation
+from trisplit.wire.messages import (
+    Ask,
+    Bye,
+    Close,
+    Closed,
+    Facts,
+    Fault,
+    GroupSpec,
+    Hello,
+    Hop,
+    Join,
+    Joined,
+    Load,
+    Loaded,
+    Loading,
+    Message,
+    Open,
+    Opened,
+    Ping,
+    Pong,
+    StageSpec,
+    Welcome,
+)
+from trisplit.wire.session import Said
+
+EXAMPLES: dict[str, Said] = {
+    type(said).__name__: said
+    for said in (
+        Hello(1, "attic", "coordinator", "desk"),
+        Welcome(1, "s1", 4242, "a cpu", "a runtime 1.2"),
+        Load(
+            b"{}",
+            "models/tiny",
+            "sha256:00",
+            "f32",
+            2,
+            2048,
+            (GroupSpec(3, (StageSpec(0, "attention"), StageSpec(0, "gate_up"), StageSpec(0, "down"))),),
+        ),
+        Loading(1, 3, "layer 0"),
+        Loaded(1_000, 64, 90_000, True),
+        Join((Hop(4, "127.0.0.1:4002"), Hop(5, ""))),
+        Joined(),
+        Open(1, (1, 17, 49151), 0.8, 40, 0.95, 0.05, 1.1, 2**64 - 1),
+        Opened(1),
+        Close(1),
+        Closed(1),
+        Ask(),
+        Facts(90_000, 12, 3.5),
+        Ping(7),
+        Pong(7),
+        Fault("no room", "use fewer tokens", 1),
+        Bye("done"),
+        Activation(1, 31, 2, 3, 2, bytes(range(24)), flags=frame.ROW_BY_ROW),
+    )
+}
+
+u16 = st.integers(0, 2**16 - 1)
+u32 = st.integers(0, 2**32 - 1)
+u64 = st.integers(0, 2**64 - 1)
+streams = st.integers(1, 2**32 - 1)
+positive = st.integers(1, 2**32 - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+def floats(low: float, high: float, *, open_below: bool = False) -> st.SearchStrategy[float]:
+    """Floats of a closed range, or one that leaves out its lower end."""
+    return st.floats(low, high, exclude_min=open_below, allow_nan=False)
+
+
+stages = st.builds(StageSpec, u16, st.sampled_from(["attention", "gate_up", "down"]))
+groups = st.builds(GroupSpec, u16, st.lists(stages, max_size=4).map(tuple))
+hops = st.builds(Hop, u16, texts)
+
+any_message: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Hello, u32, texts, st.sampled_from(["coordinator", "station"]), texts),
+    st.builds(Welcome, u32, texts, u32, texts, texts),
+    st.builds(
+        Load,
+        st.binary(max_size=40),
+        texts,
+        texts,
+        texts,
+        positive,
+        positive,
+        st.lists(groups, max_size=3).map(tuple),
+    ),
+    st.builds(Loading, u64, u64, texts),
+    st.builds(Loaded, u64, u64, u64, st.booleans()),
+    st.builds(Join, st.lists(hops, max_size=4).map(tuple)),
+    st.builds(Joined),
+    st.builds(
+        Open,
+        streams,
+        st.lists(u32, max_size=20).map(tuple),
+        floats(0, 100),
+        u32,
+        floats(0, 1, open_below=True),
+        floats(0, 1),
+        floats(0, 100, open_below=True),
+        u64,
+    ),
+    st.builds(Opened, streams),
+    st.builds(Close, streams),
+    st.builds(Closed, streams),
+    st.builds(Ask),
+    st.builds(Facts, u64, u64, floats(0, 1e12)),
+    st.builds(Ping, u64),
+    st.builds(Pong, u64),
+    st.builds(Fault, texts, texts, st.none() | streams),
+    st.builds(Bye, texts),
+)
+
+
+@st.composite
+def activations(draw: st.DrawFn) -> Activation:
+    """Any activation a peer would accept."""
+    rows, width = draw(st.integers(1, 4)), draw(st.integers(1, 8))
+    payload = draw(st.binary(min_size=4 * rows * width, max_size=4 * rows * width))
+    stream, position, epoch, group = draw(streams), draw(u32), draw(u32), draw(u16)
+    flags, residual = draw(st.sampled_from([0, frame.ROW_BY_ROW])), draw(st.booleans())
+    return Activation(stream, position, epoch, group, rows, payload, frame.F32, flags, residual)
+
+
+any_word: st.SearchStrategy[Said] = any_message | activations()
+
+
+def framed(said: Said, sequence: int) -> bytes:
+    """The frame of a word at any place in the sequence, in turn or not."""
+    if isinstance(said, Activation):
+        return frame.encode_activation(said, sequence)
+    return frame.encode_control(messages.encode(said), sequence)
