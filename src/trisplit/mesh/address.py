@@ -1,0 +1,59 @@
+"""HOST:PORT: reading it, dialling it, and whether other machines can reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+
+from trisplit.errors import RequestProblem
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The two halves of HOST:PORT ([HOST]:PORT for IPv6); `RequestProblem` when it is not that.
+
+    >>> host_and_port("127.0.0.1:4001"), host_and_port("[::1]:0")
+    (('127.0.0.1', 4001), ('::1', 0))
+    """
+    host, _, port = address.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or (":" in bare and bare == host) or not re.fullmatch("[0-9]{1,5}", port):
+        raise RequestProblem(f"{address!r} is not an address", fix="write HOST:PORT, as 127.0.0.1:4001")
+    if int(port) >= 2**16:
+        raise RequestProblem(f"port {port} does not exist", fix="choose one below 65536")
+    return bare, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a socket bound to this host can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def dial(host: str, port: int) -> socket.socket:
+    """A connected TCP socket, by the first of the host's addresses that answers; `OSError` when none does."""
+    loop = asyncio.get_running_loop()
+    try:
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except ValueError as error:  # what Python says of names that no resolver would take
+        raise OSError(f"{host!r} is no host name: {error}") from None
+    refused = OSError("the name has no address")
+    for family, kind, proto, _, where in addresses:
+        sock = socket.socket(family, kind, proto)
+        sock.setblocking(False)
+        try:
+            await loop.sock_connect(sock, where)
+        except OSError as error:
+            sock.close()
+            refused = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise refused
