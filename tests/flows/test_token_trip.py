@@ -45,9 +45,12 @@ class Ran:
     logits: list[np.ndarray]
 
 
+def request(how: Sampling) -> Request:
+    return Request(prompt_ids=PROMPT, sampling=how, max_tokens=TOKENS, ignore_eos=True)
+
+
 def asked(how: Sampling) -> Generation:
-    request = Request(prompt_ids=PROMPT, sampling=how, max_tokens=TOKENS, ignore_eos=True)
-    return Generation(request, Silent(), CONTEXT)
+    return Generation(request(how), Silent(), CONTEXT)
 
 
 def alone(decoder: Decoder, how: Sampling) -> Ran:
@@ -60,7 +63,7 @@ def alone(decoder: Decoder, how: Sampling) -> Ran:
 
 async def on_mesh(coordinator: Coordinator, how: Sampling) -> Ran:
     answer, logits = asked(how), []
-    await coordinator.open(answer.request)
+    await coordinator.open(request(how))
     while not answer.finished:
         logits.append((await coordinator.forward(answer.pending, answer.position)).copy())
         answer.take(logits[-1])
