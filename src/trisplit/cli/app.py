@@ -6,6 +6,7 @@ Subcommands import what they need when they run, so that `--help` answers at onc
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import typer
@@ -42,8 +43,14 @@ def _root(
     """Options that stand before a command."""
 
 
+def _interrupt(*_: object) -> None:
+    """Ctrl-C at once, also while a model loads: asyncio's own handler waits for the next await."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Runs the command line; a Problem becomes two lines on stderr and its exit code."""
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         app()
     except Problem as problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import numpy as np
 import onnxruntime
 
 from trisplit.errors import CheckpointProblem, OwnProblem, PeerProblem, Problem
-from trisplit.machine import cpu_kind, rss_bytes
+from trisplit.machine import cpu_kind, return_free_memory, rss_bytes
 from trisplit.mesh.address import host_and_port
 from trisplit.mesh.link import Link, connect
 from trisplit.mesh.server import listen
@@ -45,6 +46,8 @@ from trisplit.wire.messages import (
 )
 
 CONNECT_DEADLINE_S: Final = 10.0
+
+_SEE_OUTPUT: Final = "see the station's output"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,7 @@ class Station:
         kv_bytes = sum(stop.session.kv_bytes for stop in stops.values())
         refuse_if_short(kv_bytes, f"keys and values for {order.context:,} tokens on station {self.name}")
         equal = all(stop.session.rows_equal() for stop in stops.values())
+        return_free_memory()  # what converting has used is of no use any more
         self._held = Held(config, stops, equal)
         weights = sum(stop.session.weight_bytes for stop in stops.values())
         return Loaded(weights, kv_bytes // order.context, rss_bytes(), equal)
@@ -209,7 +213,24 @@ class Station:
         return self._held
 
     def _take(self, said: Activation) -> None:
-        """Runs the group a frame is for and sends on what it leaves; called straight from the socket."""
+        """Runs the group a frame is for and sends on what it leaves; called straight from the socket.
+
+        A frame that makes no sense ends the link it came by; whatever stops a frame, the coordinator
+        hears of it at once and need not wait for a deadline.
+        """
+        try:
+            self._run(said)
+        except Problem as problem:
+            self._report(problem, said.stream)
+            raise
+        except Exception as error:  # the engine's own: out of memory, above all
+            problem = OwnProblem(
+                f"station {self.name} could not run group {said.group}: {error}", fix=_SEE_OUTPUT
+            )
+            self._report(problem, said.stream)
+            raise problem from error
+
+    def _run(self, said: Activation) -> None:
         held, stream = self._holding(), self._streams.get(said.stream)
         if stream is None:
             return  # closed while this frame was on its way
@@ -222,8 +243,8 @@ class Station:
         if inputs is None:
             return
         began = time.perf_counter()
+        track = stream.tracks[stop.number]
         try:
-            track = stream.tracks[stop.number]
             if said.flags & ROW_BY_ROW:
                 out = track.step(inputs, said.position, batch=held.rows_equal)
             else:
@@ -244,15 +265,13 @@ class Station:
             way = self._ways.get(group)
             if way is None:
                 raise PeerProblem(f"no way to group {group} from station {self.name}", fix=SAME_VERSION)
-            try:
-                way(on)
-            except PeerProblem as problem:
-                self._report(problem, said.stream)
+            way(on)
 
     def _report(self, problem: Problem, stream: int) -> None:
         """Tells the coordinator what went wrong on the way on."""
         if self._coordinator is not None:
-            self._coordinator.send(Fault(problem.what, problem.fix, stream))
+            with contextlib.suppress(Problem):  # its link has ended too
+                self._coordinator.send(Fault(problem.what, problem.fix, stream))
 
 
 def _facts(order: Load) -> tuple[ModelConfig, Dtype]:

@@ -125,7 +125,7 @@ def _refuse_impossible(config: ModelConfig) -> None:
         )
     if config.head_dim % 16:
         raise CheckpointProblem(
-            f"head dimension {config.head_dim} is not a multiple of 16, which the engine's rotary kernel needs",
+            f"head dimension {config.head_dim} is not a multiple of 16, as the rotary kernel needs",
             fix="use another model",
         )
 

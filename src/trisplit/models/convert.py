@@ -48,7 +48,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class StageFile:
-    """One stage's weights on disk: names are `norm`, or `matrix.w`, `.q8`, `.q4`, `.scales`, `.offsets`, `.bias`."""
+    """One stage's weights on disk, by name: a norm's role, or a matrix's and its form.
+
+    Forms are `.w` (f32), `.q8` or `.q4` with `.scales` (and `.offsets`), and `.bias`.
+    """
 
     stage: Stage
     folder: Path

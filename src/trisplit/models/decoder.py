@@ -34,7 +34,7 @@ class Ends:
         self.weight_bytes = sum(shared.values())
 
     def embed(self, ids: Sequence[int]) -> Floats:
-        """[rows, hidden]; a view the next call of as many rows overwrites."""
+        """[rows, hidden]; of a single row a view that the next single row overwrites."""
         return self._embed.run({"ids": np.asarray(ids, dtype=np.int64)}, 0)
 
     def logits(self, x: Floats) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from trisplit.errors import OwnProblem
 from trisplit.models.config import ModelConfig
 from trisplit.models.convert import StageFile
-from trisplit.models.stages import build, leaves, takes
+from trisplit.models.stages import build, leaves, rotary_tables, takes
 
 Floats = NDArray[np.float32]
 
@@ -43,7 +44,9 @@ class StageSession:
         self.weight_bytes = sum(
             {(f.folder, t.file, t.offset): t.n_bytes for f in files for t in f.tensors.values()}.values()
         )
+        _share_one_arena()
         options = ort.SessionOptions()
+        options.add_session_config_entry("session.use_env_allocators", "1")
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -56,6 +59,7 @@ class StageSession:
         self.ort = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self.takes = {"ids": 1} if files[0].stage.kind == "embed" else takes(config, files[0].stage)
         self.leaves = leaves(config, files[-1].stage)
+        self.inputs = frozenset(given.name for given in self.ort.get_inputs())
         self.attentions = tuple(s.layer for s in self.stages if s.kind == "attention")
 
     @property
@@ -79,6 +83,17 @@ class StageSession:
                 if not np.array_equal(alone[0], together[i]):
                     return False
         return True
+
+
+@cache
+def _share_one_arena() -> None:
+    """Lets all sessions of this process take their working memory from one arena.
+
+    A station of thirds holds a session a layer and runs one at a time: 30 arenas of SmolLM2's
+    gate_up keep 90 MB after a prompt, one keeps 19.
+    """
+    cpu = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(cpu, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +123,18 @@ class Track:
             for layer in session.attentions
             for part in "kv"
         }
-        self._bound: dict[int, _Bound] = {}
+        self._single = self._bind(1)
 
     def run(self, inputs: Mapping[str, NDArray[Any]], position: int) -> Floats:
         """Runs rows [rows, width] standing at `position` …; returns what the last stage leaves.
 
-        The result [rows, width] is a view that the next run of as many rows overwrites. Several rows pass the
+        A single row's result [1, width] is a view that the next single row overwrites. Several rows pass the
         attention operator together, as a chunk of a prompt does.
         """
         rows = len(next(iter(inputs.values())))
         if self.session.attentions:
             self._move_to(position, rows)
-        bound = self._bound.get(rows) or self._bind(rows)
+        bound = self._single if rows == 1 else self._bind(rows)
         for name, values in inputs.items():
             np.copyto(bound.inputs[name][0], values)
         bound.last[0], bound.total[0] = position + rows - 1, position + rows
@@ -129,7 +144,8 @@ class Track:
     def _move_to(self, position: int, rows: int) -> None:
         if position > self.length or position + rows > self.session.context:
             raise OwnProblem(
-                f"rows {position} to {position + rows - 1} do not follow {self.length} within {self.session.context}",
+                f"rows {position} to {position + rows - 1} do not follow {self.length} "
+                f"within {self.session.context}",
                 fix="feed positions in order and within the context",
             )
         self.length = position + rows
@@ -157,15 +173,13 @@ class Track:
         output = np.zeros((1, rows, width), np.float32)
         _bind_output(binding, f"{name}_out", output)
         if session.attentions:
-            _bind_input(binding, "last", last)
-            _bind_input(binding, "total", total)
+            places = {"last": last, "total": total, **rotary_tables(session.config, session.context)}
+            for name in places.keys() & session.inputs:
+                _bind_input(binding, name, places[name])
         for kv_name, array in self._kv.items():
             _bind_input(binding, f"past_{kv_name}", array)
             _bind_output(binding, f"present_{kv_name}", array)
-        bound = _Bound(binding, inputs, last, total, output[0])
-        if len(self._bound) < 4:
-            self._bound[rows] = bound
-        return bound
+        return _Bound(binding, inputs, last, total, output[0])
 
 
 def _bind_input(binding: Any, name: str, array: NDArray[Any]) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trisplit.models.config import Kind, ModelConfig, Stage
 from trisplit.models.convert import StageFile
@@ -44,9 +46,10 @@ class Flow:
 def build(config: ModelConfig, files: Sequence[StageFile], context: int) -> bytes:
     """The graph of a run of neighbouring stages, as a serialized ONNX model.
 
-    Inputs are what the first stage needs and nobody before it makes (`ids`, `x`, `r`, `h`), and per
-    attention `past_k_7`, `past_v_7` [1, kv_heads, context, head_dim]; outputs what the last stage
-    leaves (`x`, `r`, `h` or `logits`, each as `…_out`) and `present_k_7`, `present_v_7`.
+    Inputs are what the first stage needs and nobody before it makes (`ids`, `x`, `r`, `h`); with
+    attention also the rotary tables, `last` and `total` (places of the last row, and rows so far, [1]),
+    and per layer `past_k_7`, `past_v_7` [1, kv_heads, context, head_dim]. Outputs are what the last
+    stage leaves (`x`, `r`, `h` or `logits`, each as `…_out`) and `present_k_7`, `present_v_7`.
     """
     flow = Flow(config, Graph(), context)
     for file in files:
@@ -213,14 +216,26 @@ def _head_norm(flow: Flow, file: StageFile, name: str, x: str) -> str:
 
 
 def _rotary(flow: Flow, layer: int) -> tuple[str, str]:
-    """Tables of cos and sin, [context, rotated pairs], shared by all layers of equal frequencies."""
+    """Tables of cos and sin, inputs that all sessions of a process share: [context, rotated pairs].
+
+    As constants they would be kept twice by each session, 4 MB for 4,096 tokens.
+    """
     frequencies = flow.config.frequencies(layer)
     local = "local_" if frequencies is flow.config.local_inv_freq else ""
-    if f"{local}cos" not in flow.graph.initializers:
-        angles = np.outer(np.arange(flow.context, dtype=np.float32), np.array(frequencies, dtype=np.float32))
-        flow.graph.constant(f"{local}cos", np.cos(angles))
-        flow.graph.constant(f"{local}sin", np.sin(angles))
-    return f"{local}cos", f"{local}sin"
+    cos, sin = (
+        flow.graph.input(f"{local}{t}", "F32", [flow.context, len(frequencies)]) for t in ("cos", "sin")
+    )
+    return cos, sin
+
+
+@lru_cache(maxsize=4)
+def rotary_tables(config: ModelConfig, context: int) -> Mapping[str, NDArray[np.float32]]:
+    """The tables `build`'s graphs take as inputs, by input name."""
+    tables: dict[str, NDArray[np.float32]] = {}
+    for local, frequencies in (("", config.inv_freq), ("local_", config.local_inv_freq)):
+        angles = np.outer(np.arange(context, dtype=np.float32), np.array(frequencies, dtype=np.float32))
+        tables |= {f"{local}cos": np.cos(angles), f"{local}sin": np.sin(angles)}
+    return tables
 
 
 def _linear(g: Graph, file: StageFile, name: str, x: str) -> str:
