@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trisplit.models.generation import Generation, Request
 
 from tests.tiny import VARIANTS
 from trisplit.errors import PlanProblem
@@ -18,6 +17,7 @@ from trisplit.mesh.costs import stage_costs
 from trisplit.mesh.plan import CUTS, Room, plan
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.decoder import PREFILL_CHUNK, Decoder, Ends
+from trisplit.models.generation import Generation, Request
 from trisplit.models.model import Model, open_model
 from trisplit.models.sampling import Sampling
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.tiny import GGUF_VARIANTS, VARIANTS, build_variant
 from tests.tiny_gguf import write_gguf
@@ -92,11 +97,11 @@ def test_gemma_has_two_rotary_bases(tiny: Tiny) -> None:
         ({"hidden_act": "relu"}, "activation 'relu' is not supported"),
         ({"head_dim": 24}, "head dimension 24 is not a multiple of 16"),
         ({"num_key_value_heads": 3}, "4 attention heads cannot share 3 key/value heads"),
-        ({"num_hidden_layers": 0}, "says 0 layers"),
-        ({"num_hidden_layers": 10**9}, "says 1000000000 layers"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"num_hidden_layers": 10**6}, "says 1000000 layers"),
         ({"num_attention_heads": None}, "num_attention_heads is missing"),
         ({"hidden_size": "wide"}, "hidden_size is 'wide', not a number"),
-        ({"vocab_size": -1}, "vocabulary = -1"),
+        ({"vocab_size": -1}, "vocab_size is -1"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
         ({"final_logit_softcapping": 30.0}, "soft-capping is not supported"),
     ],
@@ -105,6 +110,42 @@ def test_what_we_do_not_run_is_refused_by_name(changes: dict[str, Any], said: st
     with pytest.raises(CheckpointProblem, match=said) as caught:
         facts(changed(tmp_path, **changes))
     assert caught.value.fix
+
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.sampled_from([2**31, 2**63, 10**30, 1e308, 1e-308, 0.5, float("inf"), float("nan")]),
+    st.text(max_size=5),
+    st.lists(st.integers(), max_size=3),
+    st.dictionaries(
+        st.sampled_from(["rope_type", "factor", "rope_theta", "full_attention", "sliding_attention"]),
+        st.one_of(st.integers(-2, 2), st.sampled_from(["llama3", "linear", "default"]), st.floats()),
+        max_size=3,
+    ),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(variant=st.sampled_from(sorted(VARIANTS)), data=st.data())
+def test_junk_in_a_config_is_a_clear_error_or_harmless(variant: str, data: st.DataObject) -> None:
+    path = tiny_configs(variant)
+    known = dict(open_checkpoint(path).metadata)
+    names = sorted({*known, "rope_parameters", "rope_scaling", "head_dim", "layer_types", "sliding_window"})
+    changes = data.draw(st.dictionaries(st.sampled_from(names), JUNK, min_size=1, max_size=3))
+    try:
+        config = read_config(replace(open_checkpoint(path), metadata=known | changes))  # type: ignore[type-var]
+    except CheckpointProblem:
+        return
+    assert len(config.windows) == len(config.ffn) == config.layers
+    assert all(math.isfinite(f) for f in (*config.inv_freq, *config.local_inv_freq))
+
+
+@cache
+def tiny_configs(variant: str) -> Path:
+    """A tiny model that outlives single examples."""
+    return build_variant(variant, Path(tempfile.mkdtemp()) / "model")
 
 
 def test_long_rope_is_refused_by_name(tmp_path: Path) -> None:

@@ -75,11 +75,11 @@ def fetch_asset(asset: Asset, progress: Progress | None = None) -> Path:
     """As `fetch`, for an asset that need not be in the catalogue."""
     cache = cache_dir()
     home = cache / asset.name
-    if not _is_kept(asset, home):
+    if not is_kept(asset, home):
         _refuse_early(asset, cache)
         try:
             with _alone(cache / f"{asset.name}.lock"):
-                if not _is_kept(asset, home):
+                if not is_kept(asset, home):
                     _fetch(asset, home, progress)
         except OSError as error:
             raise FetchProblem(
@@ -89,7 +89,7 @@ def fetch_asset(asset: Asset, progress: Progress | None = None) -> Path:
     return home / asset.file
 
 
-def _is_kept(asset: Asset, home: Path) -> bool:
+def is_kept(asset: Asset, home: Path) -> bool:
     """Whether all files are there at their full sizes, from the packages the catalogue names today."""
     try:
         receipt = msgspec.json.decode((home / RECEIPT).read_bytes(), type=Receipt)

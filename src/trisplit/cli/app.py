@@ -5,7 +5,6 @@ Subcommands import what they need when they run, so that `--help` answers at onc
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 
@@ -57,9 +56,3 @@ def main() -> None:
         sys.stdout.flush()
         print(f"error: {problem.what}\n  fix: {problem.fix}", file=sys.stderr)
         sys.exit(problem.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)

@@ -97,13 +97,13 @@ def _fetch(name: str, as_json: bool) -> None:
 
 def _list_assets(as_json: bool) -> None:
     from trisplit.assets import ASSETS
-    from trisplit.assets.store import RECEIPT
+    from trisplit.assets.store import is_kept
     from trisplit.paths import cache_dir
     from trisplit.table import Table
 
     columns = ("name", "what", "bytes", "licence", "fetched")
     rows = tuple(
-        (name, asset.what, asset.n_bytes, asset.licence, (cache_dir() / name / RECEIPT).is_file())
+        (name, asset.what, asset.n_bytes, asset.licence, is_kept(asset, cache_dir() / name))
         for name, asset in ASSETS.items()
     )
     facts = {"rows": [dict(zip(columns, row)) for row in rows]}

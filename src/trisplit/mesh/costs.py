@@ -19,6 +19,6 @@ def stage_costs(model: Model, dtype: Dtype, context: int) -> list[StageCost]:
 
 
 def ends_bytes(model: Model, dtype: Dtype) -> int:
-    """Bytes of embed and head, a tied head counted once."""
-    ends = model.ends[:1] if model.config.tied_head else model.ends
-    return sum(model.weight_bytes(stage, dtype) for stage in ends)
+    """Bytes of embed and head; of a tied head its norm alone, for the rest is the embedding."""
+    embed, head = (model.weight_bytes(stage, dtype) for stage in model.ends)
+    return embed + (4 * model.config.hidden if model.config.tied_head else head)

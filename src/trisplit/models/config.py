@@ -26,6 +26,9 @@ _ACTIVATIONS: dict[str, Activation] = {
 _GEMMA3_27B_LAYERS = 62
 _GEMMA3_PATTERN = 6
 _GEMMA3_LOCAL_BASE = 10_000.0
+_LARGEST = 2**28
+_MOST_LAYERS = 4096
+_GET_AGAIN = "get the model again"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -105,23 +108,10 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
 
 
 def _refuse_impossible(config: ModelConfig) -> None:
-    sizes = {
-        "layers": config.layers,
-        "hidden size": config.hidden,
-        "attention heads": config.heads,
-        "key/value heads": config.kv_heads,
-        "head dimension": config.head_dim,
-        "vocabulary": config.vocab,
-        "context": config.context,
-        "FFN width": min(config.ffn, default=0),
-    }
-    for name, value in sizes.items():
-        if not 0 < value < 2**31:
-            raise CheckpointProblem(f"the config says {name} = {value}", fix="check the model's config")
     if config.heads % config.kv_heads:
         raise CheckpointProblem(
             f"{config.heads} attention heads cannot share {config.kv_heads} key/value heads evenly",
-            fix="check the model's config",
+            fix=_GET_AGAIN,
         )
     if config.head_dim % 16:
         raise CheckpointProblem(
@@ -145,15 +135,34 @@ class _Keys:
             value = default
         if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
             wrong = "is missing" if value is None else f"is {value!r}, not a number"
-            raise CheckpointProblem(f"{self.prefix}{key} {wrong} in {self.where}", fix="get the model again")
+            raise CheckpointProblem(f"{self.prefix}{key} {wrong} in {self.where}", fix=_GET_AGAIN)
         if not math.isfinite(value):
-            raise CheckpointProblem(
-                f"{self.prefix}{key} is {value} in {self.where}", fix="get the model again"
-            )
+            raise CheckpointProblem(f"{self.prefix}{key} is {value} in {self.where}", fix=_GET_AGAIN)
         return float(value)
 
     def count(self, key: str, default: int | None = None) -> int:
         return int(self.number(key, default))
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """A count of at least one, and not absurd."""
+        value = self.count(key, default)
+        if not 1 <= value <= _LARGEST:
+            raise CheckpointProblem(f"{self.prefix}{key} is {value} in {self.where}", fix=_GET_AGAIN)
+        return value
+
+    def layers(self, key: str) -> int:
+        """The number of layers: what follows makes lists of it."""
+        value = self.size(key)
+        if value > _MOST_LAYERS:
+            raise CheckpointProblem(f"{self.where} says {value} layers", fix=_GET_AGAIN)
+        return value
+
+    def positive(self, key: str, default: float | None = None, *, most: float = 1e12) -> float:
+        """A number over zero, and not absurd."""
+        value = self.number(key, default)
+        if not 0 < value <= most:
+            raise CheckpointProblem(f"{self.prefix}{key} is {value:g} in {self.where}", fix=_GET_AGAIN)
+        return value
 
     def flag(self, key: str, default: bool = False) -> bool:
         value = self.data.get(self.prefix + key)
@@ -179,9 +188,11 @@ def _plain_frequencies(base: float, dim: int) -> NDArray[np.float32]:
 
 def _llama3_frequencies(plain: NDArray[np.float32], rope: _Keys) -> NDArray[np.float32]:
     """Llama 3.1's scaling: long waves are slowed by `factor`, short ones kept, a smooth ramp between."""
-    factor = rope.number("factor")
-    low, high = rope.number("low_freq_factor", 1.0), rope.number("high_freq_factor", 4.0)
-    old_context = rope.number("original_max_position_embeddings", 8192)
+    factor = rope.positive("factor")
+    low, high = rope.positive("low_freq_factor", 1.0), rope.positive("high_freq_factor", 4.0)
+    if low >= high:
+        raise CheckpointProblem(f"low_freq_factor {low} is not below {high} in {rope.where}", fix=_GET_AGAIN)
+    old_context = rope.positive("original_max_position_embeddings", 8192)
     wavelength = 2 * math.pi / plain
     ramp = np.clip((old_context / wavelength - low) / (high - low), 0.0, 1.0)
     scaled: NDArray[np.float32] = ((1 - ramp) * plain / factor + ramp * plain).astype(np.float32)
@@ -194,7 +205,7 @@ def _frequencies(base: float, dim: int, scaling: _Keys) -> tuple[float, ...]:
     if kind in ("default", "none"):
         scaled = plain
     elif kind == "linear":
-        scaled = plain / np.float32(scaling.number("factor"))
+        scaled = plain / np.float32(scaling.positive("factor"))
     elif kind == "llama3":
         scaled = _llama3_frequencies(plain, scaling)
     else:
@@ -242,20 +253,20 @@ def _hf_windows(keys: _Keys, family: Family, layers: int) -> tuple[int, ...]:
 
 def _hf_ropes(keys: _Keys, family: Family, head_dim: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Frequencies of full and of sliding layers; configs of transformers 4 and 5 say them differently."""
-    new = keys.table("rope_parameters")
-    full = new.get("full_attention", new)
-    local = new.get("sliding_attention")
-    rope = _Keys(full or keys.table("rope_scaling"), f"the rope settings of {keys.where}")
-    base = rope.number("rope_theta", keys.number("rope_theta", family.rope_base))
-    fraction = rope.number("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0))
-    dim = int(head_dim * fraction)
+    new = _Keys(keys.table("rope_parameters"), f"the rope settings of {keys.where}")
+    full = new.table("full_attention") or new.data or keys.table("rope_scaling")
+    local = new.table("sliding_attention")
+    rope = _Keys(full, new.where)
+    base = rope.positive("rope_theta", keys.positive("rope_theta", family.rope_base))
+    fraction = rope.positive("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0), most=1)
+    dim = int(head_dim * fraction) // 2 * 2
     main = _frequencies(base, dim, rope)
     if not family.windows_alternate:
         return main, ()
-    if isinstance(local, Mapping):
+    if local:
         local_rope = _Keys(local, rope.where)
-        return main, _frequencies(local_rope.number("rope_theta", _GEMMA3_LOCAL_BASE), dim, local_rope)
-    local_base = keys.number("rope_local_base_freq", _GEMMA3_LOCAL_BASE)
+        return main, _frequencies(local_rope.positive("rope_theta", _GEMMA3_LOCAL_BASE), dim, local_rope)
+    local_base = keys.positive("rope_local_base_freq", _GEMMA3_LOCAL_BASE)
     return main, _frequencies(local_base, dim, _Keys({}, rope.where))
 
 
@@ -263,28 +274,27 @@ def _from_hf(checkpoint: Checkpoint) -> ModelConfig:
     keys = _Keys(checkpoint.metadata, str(checkpoint.path / "config.json"))
     family = _family_of_hf(keys)
     layers, hidden, heads = (
-        keys.count("num_hidden_layers"),
-        keys.count("hidden_size"),
-        keys.count("num_attention_heads"),
+        keys.layers("num_hidden_layers"),
+        keys.size("hidden_size"),
+        keys.size("num_attention_heads"),
     )
-    head_dim = keys.count("head_dim", hidden // max(heads, 1))
+    head_dim = keys.size("head_dim", hidden // heads)
     act = keys.text("hidden_activation", keys.text("hidden_act", "silu"))
     if act not in _ACTIVATIONS:
         raise CheckpointProblem(f"activation {act!r} is not supported", fix="silu and gelu_pytorch_tanh are")
     if keys.has("attn_logit_softcapping") or keys.has("final_logit_softcapping"):
         raise CheckpointProblem("logit soft-capping is not supported", fix="use another model")
-    _refuse_impossible_counts(keys, layers)
     inv_freq, local = _hf_ropes(keys, family, head_dim)
     return ModelConfig(
         family=family.name,
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=keys.count("num_key_value_heads", heads),
+        kv_heads=keys.size("num_key_value_heads", heads),
         head_dim=head_dim,
-        ffn=(keys.count("intermediate_size"),) * layers,
-        vocab=keys.count("vocab_size"),
-        context=keys.count("max_position_embeddings", 2048),
+        ffn=(keys.size("intermediate_size"),) * layers,
+        vocab=keys.size("vocab_size"),
+        context=keys.size("max_position_embeddings", 2048),
         norm_eps=keys.number("rms_norm_eps", 1e-6),
         tied_head=keys.flag("tie_word_embeddings", family.ties_by_default),
         inv_freq=inv_freq,
@@ -295,13 +305,8 @@ def _from_hf(checkpoint: Checkpoint) -> ModelConfig:
         out_bias=family.may_have_biases and keys.flag("attention_bias"),
         mlp_bias=family.may_have_biases and keys.flag("mlp_bias"),
         embed_scale=math.sqrt(hidden) if family.scales_embedding else 1.0,
-        attn_scale=1 / math.sqrt(keys.number("query_pre_attn_scalar", head_dim)),
+        attn_scale=1 / math.sqrt(keys.positive("query_pre_attn_scalar", head_dim)),
     )
-
-
-def _refuse_impossible_counts(keys: _Keys, layers: int) -> None:
-    if not 0 < layers <= 4096:
-        raise CheckpointProblem(f"{keys.where} says {layers} layers", fix="get the model again")
 
 
 # --- GGUF -----------------------------------------------------------------------------------------
@@ -314,7 +319,7 @@ def _gguf_frequencies(checkpoint: Checkpoint, keys: _Keys, base: float, dim: int
                 "rope scaling 'longrope' is not supported", fix="use the short-context variant"
             )
     scaling = keys.text("rope.scaling.type", "none")
-    facts = {"rope_type": scaling, "factor": keys.number("rope.scaling.factor", 1.0)}
+    facts = {"rope_type": scaling, "factor": keys.positive("rope.scaling.factor", 1.0)}
     frequencies = np.array(_frequencies(base, dim, _Keys(facts, keys.where)), dtype=np.float32)
     if "rope_freqs.weight" in checkpoint.tensors:  # Llama 3.1's scaling, as divisors
         frequencies = frequencies / checkpoint.read("rope_freqs.weight").reshape(-1)
@@ -335,10 +340,10 @@ def _gguf_ffn(keys: _Keys, layers: int) -> tuple[int, ...]:
     if isinstance(value, (list, tuple, np.ndarray)):
         if len(value) != layers:
             raise CheckpointProblem(
-                f"{len(value)} FFN widths for {layers} layers in {keys.where}", fix="get the model again"
+                f"{len(value)} FFN widths for {layers} layers in {keys.where}", fix=_GET_AGAIN
             )
         return tuple(int(v) for v in value)
-    return (keys.count("feed_forward_length"),) * layers
+    return (keys.size("feed_forward_length"),) * layers
 
 
 def _from_gguf(checkpoint: Checkpoint) -> ModelConfig:
@@ -352,32 +357,31 @@ def _from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     family = FAMILIES[GGUF_FAMILIES[arch]]
     keys = _Keys(checkpoint.metadata, where, f"{arch}.")
     layers, hidden, heads = (
-        keys.count("block_count"),
-        keys.count("embedding_length"),
-        keys.count("attention.head_count"),
+        keys.layers("block_count"),
+        keys.size("embedding_length"),
+        keys.size("attention.head_count"),
     )
-    _refuse_impossible_counts(keys, layers)
-    head_dim = keys.count("attention.key_length", hidden // max(heads, 1))
-    dim = keys.count("rope.dimension_count", head_dim)
+    head_dim = keys.size("attention.key_length", hidden // heads)
+    dim = keys.size("rope.dimension_count", head_dim)
     scalar = hidden / heads if family.windows_alternate and layers == _GEMMA3_27B_LAYERS else head_dim
     embed = checkpoint.tensors.get("token_embd.weight")
     if embed is None:
-        raise CheckpointProblem(f"token_embd.weight is missing in {where}", fix="get the model again")
+        raise CheckpointProblem(f"token_embd.weight is missing in {where}", fix=_GET_AGAIN)
     return ModelConfig(
         family=family.name,
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=keys.count("attention.head_count_kv", heads),
+        kv_heads=keys.size("attention.head_count_kv", heads),
         head_dim=head_dim,
         ffn=_gguf_ffn(keys, layers),
         vocab=embed.shape[0],
-        context=keys.count("context_length"),
+        context=keys.size("context_length"),
         norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
         tied_head="output.weight" not in checkpoint.tensors,
-        inv_freq=_gguf_frequencies(checkpoint, keys, keys.number("rope.freq_base", 10_000.0), dim),
+        inv_freq=_gguf_frequencies(checkpoint, keys, keys.positive("rope.freq_base", 10_000.0), dim),
         local_inv_freq=_frequencies(
-            keys.number("rope.freq_base_swa", _GEMMA3_LOCAL_BASE), dim, _Keys({}, where)
+            keys.positive("rope.freq_base_swa", _GEMMA3_LOCAL_BASE), dim, _Keys({}, where)
         )
         if family.windows_alternate
         else (),

@@ -1,0 +1,225 @@
+"""How a trip ends when something dies, lies, stalls, or is interrupted: one clear error, no remains."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import build
+from trisplit.errors import PeerProblem
+from trisplit.mesh import coordinator as coordinating
+from trisplit.mesh.coordinator import Coordinator
+from trisplit.mesh.costs import stage_costs
+from trisplit.mesh.link import Link
+from trisplit.mesh.plan import Room, plan
+from trisplit.mesh.server import listen
+from trisplit.models.decoder import Ends
+from trisplit.models.generation import Request
+from trisplit.models.model import Model, open_model
+from trisplit.models.sampling import Sampling
+from trisplit.wire.frame import Activation
+from trisplit.wire.messages import VERSION, Close, Closed, Join, Joined, Load, Loaded, Open, Opened, Welcome
+
+PATIENCE_S = 30.0
+CONTEXT = 64
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model of many layers: slow enough to be killed in the middle of an answer."""
+    folder = tmp_path_factory.mktemp("deep") / "model"
+    return build("llama", folder, layers=48, max_position_embeddings=4096)
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`trisplit …` as a process of its own."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trisplit", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def children(pid: int) -> list[int]:
+    """Processes whose parent is `pid`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, f"waited {PATIENCE_S:.0f} s for {what}"
+        time.sleep(0.02)
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+LONG = ("--max-tokens", "3000", "--context", "4096", "--ignore-eos")
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_station_killed_in_the_middle_ends_the_request_by_name(deep: Path, victim: int) -> None:
+    with running("generate", str(deep), "hello", "--stations", "3", "--cut", "thirds", *LONG) as process:
+        assert process.stdout is not None
+        process.stdout.read(3)  # the answer has begun
+        stations = sorted(children(process.pid))
+        assert len(stations) == 3
+        os.kill(stations[victim], signal.SIGKILL)
+        _, error = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert "Traceback" not in error
+    assert f"station s{victim + 1}" in error
+    assert gone(stations)
+
+
+def test_a_stalled_station_ends_the_request_after_the_deadline(deep: Path) -> None:
+    """SIGSTOP keeps the socket open: only the deadline can tell."""
+    script = (
+        "import sys; from trisplit.mesh import coordinator; coordinator.STEP_DEADLINE_S = 1.0;"
+        "from trisplit.cli import main; main()"
+    )
+    command = [sys.executable, "-c", script, "generate", str(deep), "hello", "--stations", "3", *LONG]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.read(3)
+    stations = sorted(children(process.pid))
+    os.kill(stations[1], signal.SIGSTOP)
+    _, error = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert "did not come within 1 s" in error
+    assert gone(stations)
+
+
+@pytest.mark.parametrize("stations", ["0", "3"])
+def test_ctrl_c_while_loading_leaves_nothing(deep: Path, stations: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "TRISPLIT_CACHE": str(tmp_path)}  # nothing is converted there
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trisplit", "generate", str(deep), "hello", "--stations", stations, *LONG],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: list(tmp_path.rglob("*.safetensors")), "the first converted stage")
+    born = children(process.pid)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert error == ""
+    assert gone(born)
+
+
+def test_stations_end_when_their_parent_is_killed(deep: Path) -> None:
+    with running("generate", str(deep), "hello", "--stations", "3", *LONG) as process:
+        assert process.stdout is not None
+        process.stdout.read(3)
+        stations = children(process.pid)
+        assert len(stations) == 3
+        process.kill()
+        until(lambda: gone(stations), "the stations to end")
+
+
+def test_a_station_outlives_its_coordinator_and_serves_the_next(
+    tiny: Callable[[str], Path], stations: dict[str, str]
+) -> None:
+    address = stations["s1"]
+    question = ("generate", str(tiny("llama")), "hello", "--stations", address, "--max-tokens", "5", "--json")
+    with running("generate", str(tiny("llama")), "hello", "--stations", address, "--ignore-eos") as first:
+        assert first.stdout is not None
+        first.stdout.read(1)
+        first.kill()
+    answers = []
+    for _ in range(2):
+        with running(*question) as process:
+            out, error = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode == 0, error
+            answers.append(out)
+    assert '"finish_reason": "length"' in answers[0]
+
+
+# --- a station that lies --------------------------------------------------------------------------
+
+
+async def lying(model: Model, answer: Callable[[Activation], Activation | None]) -> None:
+    """One step through a mesh whose only station answers every frame with `answer(frame)`."""
+
+    async def accept(link: Link) -> None:
+        def on_activation(said: Activation) -> None:
+            back = answer(said)
+            if back is not None:
+                link.send(back)
+
+        link.on_activation = on_activation
+        while True:
+            match await link.receive(None):
+                case Load():
+                    link.send(Loaded(1, 1, 1, True))
+                case Join():
+                    link.send(Joined())
+                case Open(stream=stream):
+                    link.send(Opened(stream))
+                case Close(stream=stream):
+                    link.send(Closed(stream))
+
+    server = await listen("127.0.0.1", 0, welcome=Welcome(VERSION, "liar", 1, "", ""), accept=accept)
+    ends = Ends(model.config, *model.files(model.ends, "f32"), threads=1)
+    drawn = plan(stage_costs(model, "f32", CONTEXT), [Room("s1", None)], cut="layers")
+    try:
+        async with Coordinator(model, ends, drawn, {"s1": f"127.0.0.1:{server.port}"}) as mesh:
+            async for _ in mesh.load("f32", context=CONTEXT, threads=1):
+                pass
+            await mesh.open(Request(prompt_ids=(5, 6), sampling=Sampling(), max_tokens=3))
+            await mesh.forward((5, 6), 0)
+    finally:
+        await server.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda a: Activation(a.stream, 0, 0, 1, 2, bytes(8)), "8 bytes in 2 rows"),
+        (lambda a: Activation(a.stream, 0, 0, 7, a.rows, bytes(a.payload)), "for group 7"),
+        (lambda a: Activation(a.stream + 1, 0, 0, 1, a.rows, bytes(a.payload)), "stream 2"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_ends_the_request(
+    answer: Callable[[Activation], Activation], said: str, tiny: Callable[[str], Path]
+) -> None:
+    with pytest.raises(Exception, match=said) as caught:
+        asyncio.run(lying(open_model(tiny("llama")), answer))
+    assert caught.value.__class__.__name__ in ("PeerProblem", "OwnProblem")
+
+
+def test_an_answer_that_never_comes_ends_at_the_deadline(
+    tiny: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinating, "STEP_DEADLINE_S", 0.2)
+    with pytest.raises(PeerProblem, match=r"an answer to a token did not come within 0\.2 s"):
+        asyncio.run(lying(open_model(tiny("llama")), lambda _: None))
