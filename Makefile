@@ -1,11 +1,11 @@
-# setup · check · test · demo · bench: the verbs people and CI use. No step needs anything but Python and the package registries.
+# setup · check · test · demo · bench: the verbs people and CI use. They need Python 3.11+ and a package registry.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ORACLE := .venv-oracle
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup check format test test-all oracle oracle-check demo clean
+.PHONY: setup check format assets test test-all oracle oracle-check demo clean
 setup: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -23,11 +23,19 @@ format: setup
 	$(BIN)/ruff check --fix src tests examples
 	$(BIN)/ruff format src tests examples
 
-test: setup
+# The model and the tokenizer vectors that tests compare with; kept in the user's cache directory.
+assets: setup
+	for name in smollm2 tokenizer-vectors; do $(BIN)/trisplit fetch $$name || exit 1; done
+
+test: setup assets
 	$(BIN)/pytest -m "not slow"
 
-test-all: setup
+test-all: setup assets oracle-check
 	$(BIN)/pytest
+
+demo: setup
+	$(BIN)/trisplit fetch smollm2
+	$(BIN)/trisplit generate smollm2 "Why is the sky blue?" --chat --stations 4 --max-tokens 96 --check
 
 # What transformers says about every model, stored in tests/oracle/stored; the check recomputes and compares.
 oracle oracle-check: setup $(ORACLE)/ready

@@ -369,7 +369,7 @@ def test_every_asset_of_the_catalogue_can_be_checked() -> None:
 @pytest.mark.parametrize("name", [name for name, asset in ASSETS.items() if asset.n_bytes < 10**9])
 def test_what_was_fetched_is_what_the_catalogue_promises(name: str) -> None:
     asset, home = ASSETS[name], cache_dir() / name
-    if not store._is_kept(asset, home):
+    if not store.is_kept(asset, home):
         pytest.skip(f"trisplit fetch {name}")
     sizes = {path.name: path.stat().st_size for path in home.iterdir() if path.name != "receipt.json"}
     if asset.sha256:

@@ -11,10 +11,11 @@ from typing import Any
 
 from trisplit.errors import CheckpointProblem
 from trisplit.models.checkpoint import Checkpoint, Files, TensorInfo, open_checkpoint, some
-from trisplit.models.config import HEAD, Kind, ModelConfig, read_config
+from trisplit.models.config import HEAD, Kind, ModelConfig
 from trisplit.models.convert import DTYPES
 from trisplit.models.families import FAMILIES, GGUF_NAMES
 from trisplit.models.layout import layout
+from trisplit.models.metadata import read_config
 from trisplit.models.model import Model
 from trisplit.table import Cell, Table, size
 

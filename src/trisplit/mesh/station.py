@@ -224,11 +224,11 @@ class Station:
             self._report(problem, said.stream)
             raise
         except Exception as error:  # the engine's own: out of memory, above all
-            problem = OwnProblem(
+            ours = OwnProblem(
                 f"station {self.name} could not run group {said.group}: {error}", fix=_SEE_OUTPUT
             )
-            self._report(problem, said.stream)
-            raise problem from error
+            self._report(ours, said.stream)
+            raise ours from error
 
     def _run(self, said: Activation) -> None:
         held, stream = self._holding(), self._streams.get(said.stream)

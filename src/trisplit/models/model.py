@@ -9,8 +9,9 @@ from pathlib import Path
 from trisplit.errors import RequestProblem
 from trisplit.machine import available_bytes
 from trisplit.models.checkpoint import Checkpoint, open_checkpoint
-from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage, layer_stages, read_config
+from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage, layer_stages
 from trisplit.models.convert import Dtype, StageFile, stage_bytes, stage_file
+from trisplit.models.metadata import read_config
 from trisplit.models.tokenizer import Tokenizer, tokenizer_from_folder, tokenizer_from_gguf
 from trisplit.table import size
 

@@ -20,8 +20,9 @@ from tests.tiny import GGUF_VARIANTS, VARIANTS, build_variant
 from tests.tiny_gguf import write_gguf
 from trisplit.errors import CheckpointProblem
 from trisplit.models.checkpoint import open_checkpoint
-from trisplit.models.config import ModelConfig, read_config
+from trisplit.models.config import ModelConfig
 from trisplit.models.families import FAMILIES
+from trisplit.models.metadata import read_config
 
 Tiny = Callable[[str], Path]
 
