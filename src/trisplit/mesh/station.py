@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime
 
 from trisplit.errors import CheckpointProblem, OwnProblem, PeerProblem, Problem
-from trisplit.machine import cpu_kind, return_free_memory, rss_bytes
+from trisplit.machine import cpu_kind, gather_into_huge_pages, return_free_memory, rss_bytes
 from trisplit.mesh.address import host_and_port
 from trisplit.mesh.link import Link, connect
 from trisplit.mesh.server import listen
@@ -173,6 +173,7 @@ class Station:
         refuse_if_short(kv_bytes, f"keys and values for {order.context:,} tokens on station {self.name}")
         equal = all(stop.session.rows_equal() for stop in stops.values())
         return_free_memory()  # what converting has used is of no use any more
+        gather_into_huge_pages()
         self._held = Held(config, stops, equal)
         weights = sum(stop.session.weight_bytes for stop in stops.values())
         return Loaded(weights, kv_bytes // order.context, rss_bytes(), equal)

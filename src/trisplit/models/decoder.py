@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from trisplit.machine import gather_into_huge_pages
 from trisplit.models.config import ModelConfig
 from trisplit.models.convert import Dtype, StageFile
 from trisplit.models.generation import Generation, Piece
@@ -28,8 +29,9 @@ class Ends:
     """Embed and head: from token ids to the first residual, from the last residual to logits."""
 
     def __init__(self, config: ModelConfig, embed: StageFile, head: StageFile, *, threads: int) -> None:
-        self._embed = Track(StageSession(config, [embed], context=1, threads=1))
-        self._head = Track(StageSession(config, [head], context=1, threads=threads))
+        sessions = [StageSession(config, [end], context=1, threads=threads) for end in (embed, head)]
+        gather_into_huge_pages()
+        self._embed, self._head = map(Track, sessions)
         shared = {(t.file, t.offset): t.n_bytes for f in (embed, head) for t in f.tensors.values()}
         self.weight_bytes = sum(shared.values())
 
@@ -54,6 +56,7 @@ class Decoder:
         self.config, self.context = config, context
         self.ends = Ends(config, files[0], files[-1], threads=threads)
         self.body = StageSession(config, files[1:-1], context=context, threads=threads)
+        gather_into_huge_pages()
         self._track = Track(self.body)
 
     @classmethod
