@@ -167,10 +167,10 @@ async def engine(model: Model, s: Settings) -> AsyncIterator[Engine]:
 
 def alone(model: Model, s: Settings) -> Alone:
     """The whole model in this process."""
-    threads = s.threads or free_cores()
+    threads, context = s.threads or free_cores(), context_for(model.config, s.context)
+    model.refuse_if_short(model.stages, s.dtype, context)
     with bars() as show:
         files = list(show.over(model.files(model.stages, s.dtype), "weights", len(model.stages)))
-    context = context_for(model.config, s.context)
     return Alone(Decoder(model.config, files, context=context, threads=threads), threads)
 
 

@@ -22,7 +22,7 @@ from trisplit.mesh.link import Link, connect
 from trisplit.mesh.server import listen
 from trisplit.models.config import ModelConfig, Stage
 from trisplit.models.convert import DTYPES, Dtype
-from trisplit.models.model import Model, open_model, refuse_if_short
+from trisplit.models.model import Model, open_model
 from trisplit.models.session import Floats, StageSession, Track
 from trisplit.wire.frame import ROW_BY_ROW, SAME_VERSION, Activation
 from trisplit.wire.messages import (
@@ -161,22 +161,27 @@ class Station:
         self._held = None
         config, dtype = _facts(order)
         model = await asyncio.to_thread(open_model, Path(order.checkpoint))
+        for group in order.groups:
+            if not group.stages or any(stage.layer >= config.layers for stage in group.stages):
+                raise PeerProblem(
+                    f"group {group.number} names stages the model does not have", fix=SAME_VERSION
+                )
         if model.checkpoint.digest != order.digest:
             raise CheckpointProblem(
                 f"{order.checkpoint} is not the file the coordinator opened", fix="give both the same model"
             )
+        stages = [stage for group in order.groups for stage in _stages(group)]
+        model.refuse_if_short(stages, dtype, order.context)
         stops: dict[int, Stop] = {}
         for done, group in enumerate(order.groups):
             link.send(Loading(done, len(order.groups), _label(group)))
             stops[group.number] = await asyncio.to_thread(_build, model, config, group, order, dtype)
-        kv_bytes = sum(stop.session.kv_bytes for stop in stops.values())
-        refuse_if_short(kv_bytes, f"keys and values for {order.context:,} tokens on station {self.name}")
         equal = all(stop.session.rows_equal() for stop in stops.values())
         return_free_memory()  # what converting has used is of no use any more
         gather_into_huge_pages()
         self._held = Held(config, stops, equal)
         weights = sum(stop.session.weight_bytes for stop in stops.values())
-        return Loaded(weights, kv_bytes // order.context, rss_bytes(), equal)
+        return Loaded(weights, model.kv_bytes(stages, 1), rss_bytes(), equal)
 
     # --- ways on ---
 
@@ -297,8 +302,6 @@ def _label(group: GroupSpec) -> str:
 
 def _build(model: Model, config: ModelConfig, group: GroupSpec, order: Load, dtype: Dtype) -> Stop:
     stages = _stages(group)
-    if not stages or any(not 0 <= s.layer < config.layers for s in stages):
-        raise PeerProblem(f"group {group.number} names stages the model does not have", fix=SAME_VERSION)
     files = list(model.files(stages, dtype))
     session = StageSession(config, files, context=order.context, threads=order.threads, spin=False)
     return Stop(group.number, session)

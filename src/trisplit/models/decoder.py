@@ -12,7 +12,7 @@ from trisplit.machine import gather_into_huge_pages
 from trisplit.models.config import ModelConfig
 from trisplit.models.convert import Dtype, StageFile
 from trisplit.models.generation import Generation, Piece
-from trisplit.models.model import context_for, open_model, refuse_if_short
+from trisplit.models.model import context_for, open_model
 from trisplit.models.session import Floats, StageSession, Track
 
 # Prompts pass in chunks of this many tokens, here and on the mesh: the same chunks give the same bits.
@@ -52,7 +52,6 @@ class Decoder:
         self, config: ModelConfig, files: Sequence[StageFile], *, context: int, threads: int
     ) -> None:
         """`files` are embed, every third in order, and head."""
-        refuse_if_short(config.layers * config.kv_bytes(context), f"keys and values for {context:,} tokens")
         self.config, self.context = config, context
         self.ends = Ends(config, files[0], files[-1], threads=threads)
         self.body = StageSession(config, files[1:-1], context=context, threads=threads)
@@ -65,12 +64,9 @@ class Decoder:
     ) -> Decoder:
         """Opens, converts if needed, and loads a model in one call."""
         model = open_model(path)
-        return cls(
-            model.config,
-            list(model.files(model.stages, dtype)),
-            context=context_for(model.config, context),
-            threads=threads,
-        )
+        room = context_for(model.config, context)
+        model.refuse_if_short(model.stages, dtype, room)
+        return cls(model.config, list(model.files(model.stages, dtype)), context=room, threads=threads)
 
     @property
     def weight_bytes(self) -> int:
