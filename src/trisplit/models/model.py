@@ -45,14 +45,9 @@ class Model:
 
     def refuse_if_short(self, stages: Sequence[Stage], dtype: Dtype, context: int) -> None:
         """RequestProblem with the numbers when this machine has no memory for these stages."""
-        free = available_bytes()
         weights, kv = sum(self.weight_bytes(s, dtype) for s in stages), self.kv_bytes(stages, context)
-        if free is not None and weights + kv > free:
-            raise RequestProblem(
-                f"{size(weights)} of weights and {size(kv)} for {context:,} tokens of keys and values "
-                f"are needed, {size(free)} of memory are free: {size(weights + kv - free)} short",
-                fix="ask for a shorter context or a smaller dtype, or split over more machines",
-            )
+        what = f"{size(weights)} of weights and {size(kv)} for {context:,} tokens of keys and values"
+        refuse_if_short(weights + kv, what)
 
     @property
     def ends(self) -> tuple[Stage, Stage]:
@@ -85,3 +80,13 @@ def context_for(config: ModelConfig, asked: int | None) -> int:
             fix=f"use --context {config.context} or less",
         )
     return asked
+
+
+def refuse_if_short(n_bytes: int, what: str) -> None:
+    """RequestProblem with the numbers when `n_bytes` cannot be had on this machine without swapping."""
+    free = available_bytes()
+    if free is not None and n_bytes > free:
+        raise RequestProblem(
+            f"{what} need {size(n_bytes)}, {size(free)} of memory are free: {size(n_bytes - free)} short",
+            fix="ask for a shorter context or a smaller dtype, or split over more machines",
+        )
