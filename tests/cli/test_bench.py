@@ -1,0 +1,169 @@
+"""`trisplit bench …`: one JSON object or a table of the same rows, and words that make no sense."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from trisplit.cli import names
+from trisplit.cli.app import app
+from trisplit.errors import Problem, RequestProblem, UnknownName
+from trisplit.machine import this_machine
+
+Tiny = Callable[[str], Path]
+
+DECODE_COLUMNS = (
+    "engine dtype threads ms_per_token best_ms p95_ms tok_per_s bytes_per_token sgemv_fraction read_fraction"
+    " ratio_to_llamacpp detail"
+)
+MESH_COLUMNS = (
+    "cut topology stations one_way_ms legs_per_token dtype threads p50_ms best_ms p95_ms one_process_ms ratio"
+    " tokens_equal"
+)
+DTYPES_COLUMNS = "dtype tokens kl top1 ppl ppl_f32 weight_bytes"
+MEMORY_COLUMNS = (
+    "dtype load process stages weight_bytes rss_bytes allowed_bytes peak_bytes allowed_peak_bytes within"
+)
+
+SHORT = ("--tokens", "2", "--rounds", "1")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["bench", *map(str, arguments)])
+
+
+def rows_of(*arguments: str | Path) -> list[dict[str, Any]]:
+    """The rows of a bench with --json; nothing may stand beside the object."""
+    result = run(*arguments, "--json")
+    assert result.exception is None, result.exception
+    assert result.stdout.count("\n") == 1
+    said = json.loads(result.stdout)
+    assert list(said) == ["rows", "machine", "command"]
+    assert said["machine"]["cpu"] == this_machine().cpu
+    assert said["command"].startswith("trisplit ")
+    rows: list[dict[str, Any]] = said["rows"]
+    return rows
+
+
+def problem_of(*arguments: str | Path) -> Problem:
+    result = run(*arguments)
+    assert result.stdout == ""
+    assert isinstance(result.exception, Problem), result.exception
+    return result.exception
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Articles in the place of what would be fetched; the even ones are not for us to see."""
+    path = tmp_path / "articles.jsonl"
+    lines = [{"title": str(n), "text": "seen" if n % 2 == 0 else "the tide comes in " * 40} for n in range(8)]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    monkeypatch.setattr(names, "fetched", lambda _: path)
+
+
+def test_decode(tiny: Tiny) -> None:
+    rows = rows_of("decode", tiny("llama"), "--dtypes", "int8", "--threads", "1", *SHORT)
+    assert [" ".join(row) for row in rows] == [DECODE_COLUMNS] * 3
+    assert [row["engine"] for row in rows] == ["trisplit", "numpy sgemv", "numpy read"]
+
+
+def test_mesh(tiny: Tiny) -> None:
+    (row,) = rows_of("mesh", tiny("llama"), "--stations", "2", "--cuts", "recut", "--dtype", "int4", *SHORT)
+    assert " ".join(row) == MESH_COLUMNS
+    assert (row["cut"], row["dtype"], row["tokens_equal"]) == ("recut", "int4", True)
+
+
+@pytest.mark.usefixtures("texts")
+def test_dtypes_read_the_held_out_half(tiny: Tiny) -> None:
+    asked = ("--dtypes", "int8", "--windows", "4", "--window-tokens", "24", "--threads", "1")
+    (row,) = rows_of("dtypes", tiny("llama"), *asked)
+    assert " ".join(row) == DTYPES_COLUMNS
+    assert (row["dtype"], row["tokens"]) == ("int8", 96)
+
+
+@pytest.mark.usefixtures("texts")
+def test_the_table_has_the_same_columns_and_rows(tiny: Tiny) -> None:
+    result = run("dtypes", tiny("llama"), "--windows", "1", "--window-tokens", "24", "--threads", "1")
+    head, _, *lines = result.stdout.splitlines()
+    assert " ".join(head.split()) == DTYPES_COLUMNS
+    assert [line.split()[0] for line in lines] == ["int8", "int4"]
+
+
+def test_memory(tiny: Tiny) -> None:
+    rows = rows_of("memory", tiny("llama"), "--stations", "1")
+    assert {" ".join(row) for row in rows} == {MEMORY_COLUMNS}
+    assert [row["process"] for row in rows] == ["one process"] * 2 + ["s1", "coordinator"] * 2
+
+
+# --- words that make no sense ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "said"),
+    [
+        (("decode", "--dtypes", "f32,int5"), UnknownName, "int5"),
+        (("decode", "--dtypes", ","), RequestProblem, "no dtype"),
+        (("decode", "--threads", "1,many"), RequestProblem, "'many'"),
+        (("decode", "--threads", "0"), RequestProblem, "'0'"),
+        (("decode", "--threads", ""), RequestProblem, "no number of threads"),
+        (("decode", "--peers", "vllm"), UnknownName, "vllm"),
+        (("decode", "--peers", "llama.cpp", "--peers-python", "nowhere"), RequestProblem, "nowhere"),
+        (("mesh", "--dtype", "f32,int8"), RequestProblem, "one dtype"),
+        (("mesh", "--cuts", ""), RequestProblem, "no cut"),
+        (("mesh", "--cuts", "halves"), UnknownName, "halves"),
+        (("dtypes", "--text", "smollm2"), UnknownName, "smollm2"),
+        (("memory", "--dtype", "fp8"), UnknownName, "fp8"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_refused(arguments: Sequence[str], kind: type[Problem], said: str, tiny: Tiny) -> None:
+    problem = problem_of(arguments[0], tiny("llama"), *arguments[1:])
+    assert isinstance(problem, kind)
+    assert said in problem.what
+
+
+def test_a_model_nobody_has() -> None:
+    assert isinstance(problem_of("memory", "smolm2"), UnknownName)
+
+
+def test_ctrl_c_ends_everything(tiny: Tiny) -> None:
+    command = ("bench", "mesh", str(tiny("llama")), "--stations", "2", "--cuts", "layers", "--rounds", "9999")
+    bench = subprocess.Popen(
+        (sys.executable, "-m", "trisplit", *command),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    children = _children(bench.pid, at_least=2)  # one process, and a coordinator with its stations
+    assert all("trisplit.bench.worker" in Path(f"/proc/{pid}/cmdline").read_text() for pid in children)
+    bench.send_signal(signal.SIGINT)
+    out, _ = bench.communicate(timeout=30)
+    assert (bench.returncode, out) == (130, "")
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+def _children(parent: int, *, at_least: int) -> list[int]:
+    """The processes that `parent` has started, once there are as many."""
+    deadline = time.monotonic() + 60
+    found: list[int] = []
+    while len(found) < at_least and time.monotonic() < deadline:
+        time.sleep(0.1)
+        stats = {int(pid): _parent(int(pid)) for pid in os.listdir("/proc") if pid.isdecimal()}
+        found = [pid for pid, its_parent in stats.items() if its_parent == parent]
+    return found
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return -1
