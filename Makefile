@@ -47,5 +47,32 @@ $(ORACLE)/ready: tests/oracle/requirements.txt
 	$(ORACLE)/bin/pip install --quiet --requirement $<
 	touch $@
 
+# The engines that `trisplit bench decode --peers` measures beside ours; llama.cpp takes some minutes to build.
+PEERS := .venv-peers
+LLAMA := llama-cpp-python==0.3.36
+.PHONY: peers bench
+peers: $(PEERS)/ready
+
+$(PEERS)/ready: tests/oracle/requirements.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --requirement $<
+	CMAKE_ARGS=-DGGML_RPC=ON $(PEERS)/bin/pip install --quiet --no-binary llama-cpp-python $(LLAMA)
+	touch $@
+
+# Every ruler, on a machine that does nothing else; what they print is kept in benchmarks/ (docs/benchmarks.md).
+decode_with := --peers transformers,llama.cpp
+memory_with := --dtype f32,int8,int4
+define measured
+	$(BIN)/trisplit bench $1 smollm2 $($1_with) --json > benchmarks/$1.part
+	mv benchmarks/$1.part benchmarks/$1.json
+endef
+
+bench: setup peers
+	mkdir -p benchmarks
+	$(call measured,decode)
+	$(call measured,mesh)
+	$(call measured,dtypes)
+	$(call measured,memory)
+
 clean:
 	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
