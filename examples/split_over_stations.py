@@ -8,7 +8,7 @@ from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import stage_costs
 from trisplit.mesh.fleet import local_stations
 from trisplit.mesh.plan import Room, plan
-from trisplit.models.decoder import Ends
+from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Request
 from trisplit.models.model import open_model
 from trisplit.models.sampling import Sampling

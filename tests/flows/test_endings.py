@@ -22,7 +22,7 @@ from trisplit.mesh.costs import stage_costs
 from trisplit.mesh.link import Link
 from trisplit.mesh.plan import Room, plan
 from trisplit.mesh.server import listen
-from trisplit.models.decoder import Ends
+from trisplit.models.ends import Ends
 from trisplit.models.generation import Request
 from trisplit.models.model import Model, open_model
 from trisplit.models.sampling import Sampling

@@ -16,7 +16,8 @@ from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import stage_costs
 from trisplit.mesh.plan import CUTS, Room, plan
 from trisplit.models.convert import DTYPES, Dtype
-from trisplit.models.decoder import PREFILL_CHUNK, Decoder, Ends
+from trisplit.models.decoder import PREFILL_CHUNK, Decoder
+from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Request
 from trisplit.models.model import Model, open_model
 from trisplit.models.sampling import Sampling

@@ -42,7 +42,7 @@ def _decoder(line: Line, facts: Facts) -> None:
 
     async def answer(order: Order) -> Answer:
         run = await stretch(step, order)
-        own = {"name": "one process", "stages": "all", "weight_bytes": decoder.weight_bytes}
+        own = {"name": "one process", "stages": "all", "weight_bytes": decoder.session.weight_bytes}
         return run | {"processes": [own | {"rss_bytes": rss_bytes(), "peak_bytes": peak_bytes()}]}
 
     asyncio.run(line.serve({"detail": f"onnxruntime {onnxruntime.__version__}"}, answer))
@@ -60,7 +60,7 @@ async def _coordinate(line: Line, facts: Facts) -> None:
     from trisplit.machine import rss_bytes
     from trisplit.mesh.coordinator import Coordinator
     from trisplit.mesh.fleet import local_stations
-    from trisplit.models.decoder import Ends
+    from trisplit.models.ends import Ends
     from trisplit.models.generation import Request
     from trisplit.models.model import open_model
     from trisplit.models.sampling import Sampling

@@ -15,7 +15,8 @@ from trisplit.mesh.costs import ends_bytes, stage_costs
 from trisplit.mesh.fleet import local_stations
 from trisplit.mesh.plan import CUTS, Plan, Room, plan
 from trisplit.models.convert import DTYPES, Dtype
-from trisplit.models.decoder import Decoder, Ends
+from trisplit.models.decoder import Decoder
+from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Piece, Request
 from trisplit.models.model import Model, context_for
 
@@ -112,8 +113,8 @@ class Alone:
             StationFacts(
                 name="this process",
                 stages=f"embed, layers 0-{self.decoder.config.layers - 1}, head",
-                weight_bytes=self.decoder.weight_bytes,
-                kv_bytes=self.decoder.body.kv_bytes,
+                weight_bytes=self.decoder.session.weight_bytes,
+                kv_bytes=self.decoder.session.kv_bytes,
                 rss_bytes=rss_bytes(),
             )
         ]

@@ -41,7 +41,8 @@ def _end_with_stdin() -> None:
     import threading
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        while os.read(sys.stdin.fileno(), 4096):  # past the buffer, whose lock an ending process wants
+            pass
         os._exit(0)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -15,7 +15,8 @@ from trisplit.errors import PeerProblem, Problem
 from trisplit.mesh.link import Link, connect
 from trisplit.mesh.plan import Group, Plan
 from trisplit.models.convert import Dtype
-from trisplit.models.decoder import Ends, chunks
+from trisplit.models.decoder import chunks
+from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Piece, Request
 from trisplit.models.model import Model
 from trisplit.models.session import Floats

@@ -25,38 +25,21 @@ def chunks(ids: Sequence[int], position: int) -> Iterator[tuple[Sequence[int], i
         yield ids[start : start + PREFILL_CHUNK], position + start
 
 
-class Ends:
-    """Embed and head: from token ids to the first residual, from the last residual to logits."""
-
-    def __init__(self, config: ModelConfig, embed: StageFile, head: StageFile, *, threads: int) -> None:
-        sessions = [StageSession(config, [end], context=1, threads=threads) for end in (embed, head)]
-        gather_into_huge_pages()
-        self._embed, self._head = map(Track, sessions)
-        shared = {(t.file, t.offset): t.n_bytes for f in (embed, head) for t in f.tensors.values()}
-        self.weight_bytes = sum(shared.values())
-
-    def embed(self, ids: Sequence[int]) -> Floats:
-        """[rows, hidden]; of a single row a view that the next single row overwrites."""
-        return self._embed.run({"ids": np.asarray(ids, dtype=np.int64)}, 0)
-
-    def logits(self, x: Floats) -> Floats:
-        """[vocab] from the last residual [1, hidden]; always one row, so always the same bits."""
-        logits: Floats = self._head.run({"x": x}, 0)[0]
-        return logits
-
-
 class Decoder:
     """A whole model in this process, with room for one sequence."""
 
     def __init__(
         self, config: ModelConfig, files: Sequence[StageFile], *, context: int, threads: int
     ) -> None:
-        """`files` are embed, every third in order, and head."""
+        """`files` are embed, every third in order, and head.
+
+        All of them are one session: two would each keep a pool of spinning threads, and at two
+        threads those took SmolLM2 (int8) from 7 to 16 ms a token.
+        """
         self.config, self.context = config, context
-        self.ends = Ends(config, files[0], files[-1], threads=threads)
-        self.body = StageSession(config, files[1:-1], context=context, threads=threads)
+        self.session = StageSession(config, files, context=context, threads=threads)
         gather_into_huge_pages()
-        self._track = Track(self.body)
+        self._track = Track(self.session)
 
     @classmethod
     def load(
@@ -68,19 +51,16 @@ class Decoder:
         model.refuse_if_short(model.stages, dtype, room)
         return cls(model.config, list(model.files(model.stages, dtype)), context=room, threads=threads)
 
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of weights held, a tied head counted once."""
-        return self.ends.weight_bytes + self.body.weight_bytes
-
     def forward(self, ids: Sequence[int], position: int) -> Floats:
         """Logits [vocab] after the last of `ids`, the first of which stands at `position`.
 
-        Positions from `position` on are forgotten first: earlier is a rewind.
+        Positions from `position` on are forgotten first: earlier is a rewind. The next call
+        overwrites what this one returned.
         """
         for piece, start in chunks(ids, position):
-            x = self._track.run({"x": self.ends.embed(piece)}, start)
-        return self.ends.logits(x[-1:])
+            logits = self._track.run({"ids": np.asarray(piece, dtype=np.int64)}, start)
+        last: Floats = logits[-1]
+        return last
 
     def generate(self, answer: Generation) -> Iterator[Piece]:
         """Runs an answer to its end, piece by piece."""

@@ -170,7 +170,7 @@ class Track:
         for name, array in inputs.items():
             _bind_input(binding, name, array)
         name, width = session.leaves
-        output = np.zeros((1, rows, width), np.float32)
+        output = np.zeros((1, 1 if name == "logits" else rows, width), np.float32)
         _bind_output(binding, f"{name}_out", output)
         if session.attentions:
             places = {"last": last, "total": total, **rotary_tables(session.config, session.context)}

@@ -60,13 +60,14 @@ def build(config: ModelConfig, files: Sequence[StageFile], context: int) -> byte
 
 def _finish(flow: Flow, last: Stage) -> None:
     name, width = leaves(flow.config, last)
-    flow.graph.output(
-        f"{name}_out", "F32", [1, "rows", width], getattr(flow, name if name != "logits" else "x")
-    )
+    if name == "logits":
+        flow.graph.output("logits_out", "F32", [1, 1, width], flow.x)
+    else:
+        flow.graph.output(f"{name}_out", "F32", [1, "rows", width], getattr(flow, name))
 
 
 def leaves(config: ModelConfig, last: Stage) -> tuple[str, int]:
-    """Name and width of what a run ending in this stage leaves behind."""
+    """Name and width of what a run ending in this stage leaves; logits are of the last row alone."""
     return {
         "embed": ("x", config.hidden),
         "attention": ("r", config.hidden),
@@ -170,8 +171,11 @@ def _down(flow: Flow, file: StageFile) -> None:
 
 
 def _head(flow: Flow, file: StageFile) -> None:
+    """Logits of the last row alone: nothing else is sampled from."""
     config, g = flow.config, flow.graph
-    x = _norm(flow, file, "final_norm", flow.need("x", config.hidden))
+    places = {"last_row": -1, "past_it": 2**31, "axis_of_rows": 1}
+    cut = [g.constant(name, np.array([at])) for name, at in places.items()]
+    x = _norm(flow, file, "final_norm", g.op("Slice", flow.need("x", config.hidden), *cut))
     if "head.w" not in file.tensors:
         flow.x = _matmul(g, file, "head", x)
         return

@@ -1,0 +1,33 @@
+"""Embed and head, which a coordinator keeps: from ids to the first residual, from the last to logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from trisplit.machine import gather_into_huge_pages
+from trisplit.models.config import ModelConfig
+from trisplit.models.convert import StageFile
+from trisplit.models.session import Floats, StageSession, Track
+
+
+class Ends:
+    """Embed and head: from token ids to the first residual, from the last residual to logits."""
+
+    def __init__(self, config: ModelConfig, embed: StageFile, head: StageFile, *, threads: int) -> None:
+        first = StageSession(config, [embed], context=1, threads=1)
+        last = StageSession(config, [head], context=1, threads=threads)
+        gather_into_huge_pages()
+        self._embed, self._head = Track(first), Track(last)
+        shared = {(t.file, t.offset): t.n_bytes for f in (embed, head) for t in f.tensors.values()}
+        self.weight_bytes = sum(shared.values())
+
+    def embed(self, ids: Sequence[int]) -> Floats:
+        """[rows, hidden]; of a single row a view that the next single row overwrites."""
+        return self._embed.run({"ids": np.asarray(ids, dtype=np.int64)}, 0)
+
+    def logits(self, x: Floats) -> Floats:
+        """[vocab] from the last residual [1, hidden]; always one row, so always the same bits."""
+        logits: Floats = self._head.run({"x": x}, 0)[0]
+        return logits
