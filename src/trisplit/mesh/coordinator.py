@@ -24,6 +24,7 @@ from trisplit.wire.frame import SAME_VERSION, Activation
 from trisplit.wire.messages import (
     VERSION,
     Ask,
+    Bye,
     Close,
     Closed,
     Facts,
@@ -134,7 +135,8 @@ class Coordinator:
                 said = await peer.link.receive(None)
                 if isinstance(said, Fault):
                     raise PeerProblem(f"station {peer.name}: {said.what}", fix=said.fix)
-                assert not isinstance(said, Activation)  # those go to _arrive
+                if isinstance(said, (Bye, Activation)):
+                    continue  # the next wait says why the link has ended; activations go to _arrive
                 peer.said.append(said)
                 if peer.arrival is not None and not peer.arrival.done():
                     peer.arrival.set_result(None)

@@ -1,0 +1,173 @@
+"""What a station holds, without sockets: joins in any order, closed streams, frames that make no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from trisplit.errors import CheckpointProblem, PeerProblem
+from trisplit.mesh.holding import Held, understand
+from trisplit.models.config import Kind, layer_stages
+from trisplit.models.model import Model, open_model
+from trisplit.models.session import StageSession, Track
+from trisplit.wire.frame import ROW_BY_ROW, Activation
+from trisplit.wire.messages import GroupSpec, Load, StageSpec
+
+Tiny = Callable[[str], Path]
+CONTEXT = 32
+STREAM = 7
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    from tests.tiny import build_variant
+
+    return open_model(build_variant("llama", tmp_path_factory.mktemp("holding") / "model"))
+
+
+def order(model: Model, groups: list[list[tuple[int, Kind]]]) -> Load:
+    specs = tuple(
+        GroupSpec(number, tuple(StageSpec(layer, kind) for layer, kind in stages))  # type: ignore[arg-type]
+        for number, stages in enumerate(groups)
+    )
+    return Load(
+        msgspec.msgpack.encode(model.config),
+        str(model.checkpoint.path),
+        model.checkpoint.digest,
+        "f32",
+        1,
+        CONTEXT,
+        specs,
+    )
+
+
+def held(model: Model) -> Held:
+    """One layer cut in thirds, all on this station, and the rest of the model as a fourth group."""
+    thirds: list[list[tuple[int, Kind]]] = [[(0, "attention")], [(0, "gate_up")], [(0, "down")]]
+    rest = [(layer, kind) for layer in range(1, 4) for kind in ("attention", "gate_up", "down")]
+    asked = understand(order(model, [*thirds, rest]))  # type: ignore[list-item]
+    groups = {group.number: group for group in asked.build()}
+    here = Held(groups, rows_equal=True, kv_bytes_per_token=0)
+    here.open(STREAM)
+    return here
+
+
+def frame(x: np.ndarray, position: int = 0, **facts: int) -> Activation:
+    said = Activation(STREAM, position, 0, 0, len(x), x.tobytes())
+    return msgspec.structs.replace(said, **facts)
+
+
+def owned(said: Activation) -> Activation:
+    """As it would arrive: payloads are views until they are sent."""
+    return msgspec.structs.replace(said, payload=bytes(said.payload))
+
+
+def rows(model: Model, n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, model.config.hidden), dtype=np.float32)
+
+
+def truth(track: Track, x: np.ndarray, position: int) -> np.ndarray:
+    return track.run({"x": x}, position).copy()
+
+
+def whole(model: Model) -> Track:
+    files = list(model.files(layer_stages(range(model.config.layers)), "f32"))
+    return Track(StageSession(model.config, files, context=CONTEXT, threads=1))
+
+
+@pytest.mark.parametrize("residual_first", [False, True])
+def test_halves_are_joined_in_whichever_order_they_come(model: Model, residual_first: bool) -> None:
+    here, track = held(model), whole(model)
+    for position, n in ((0, 5), (5, 1), (6, 1), (3, 2)):  # the last one is a rewind
+        x = rows(model, n, seed=position)
+        to_gate_up, past = map(owned, here.run(frame(x, position)))
+        assert (to_gate_up.group, to_gate_up.residual) == (1, False)
+        assert (past.group, past.residual) == (2, True)
+        assert to_gate_up.payload == past.payload
+        if residual_first:
+            assert here.run(past) == []
+        (to_down,) = map(owned, here.run(to_gate_up))
+        if not residual_first:
+            assert here.run(to_down) == []
+            to_down = past
+        (to_rest,) = map(owned, here.run(to_down))
+        (back,) = here.run(to_rest)
+        assert back.group == 4
+        np.testing.assert_array_equal(
+            np.frombuffer(back.payload, np.float32).reshape(n, -1), truth(track, x, position)
+        )
+
+
+def test_rows_marked_so_pass_attention_one_by_one(model: Model) -> None:
+    here, track = held(model), whole(model)
+    x = rows(model, 4)
+    singles = np.concatenate([truth(track, x[i : i + 1], i) for i in range(4)])
+    waiting, back = [frame(x, flags=ROW_BY_ROW)], []
+    while waiting:
+        for on in map(owned, here.run(waiting.pop(0))):
+            (back if on.group == 4 else waiting).append(on)
+    np.testing.assert_array_equal(np.frombuffer(back[0].payload, np.float32).reshape(4, -1), singles)
+
+
+def test_frames_of_a_closed_stream_are_dropped(model: Model) -> None:
+    here = held(model)
+    here.close(STREAM)
+    assert here.run(frame(rows(model, 1))) == []
+    here.close(STREAM)
+
+
+def test_two_streams_do_not_meet(model: Model) -> None:
+    here = held(model)
+    here.open(8)
+    x, y = rows(model, 3, seed=1), rows(model, 3, seed=2)
+    alone = [bytes(on.payload) for on in here.run(frame(x))]
+    other = held(model)
+    other.open(8)
+    other.run(frame(y, stream=8))
+    assert [bytes(on.payload) for on in other.run(frame(x))] == alone
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"group": 9}, "a frame for group 9, which is not here"),
+        ({"position": 3}, "rows 3 to 4 do not follow 0"),
+        ({"position": 31}, "do not follow"),
+        ({"rows": 1}, "512 bytes in 1 rows, which group 0 cannot take as x"),
+        ({"residual": True}, "group 0 cannot take as r"),
+        ({"group": 2}, "group 2 cannot take as h"),
+        ({"group": 1, "residual": True}, "group 1 cannot take as r"),
+    ],
+)
+def test_frames_that_make_no_sense_are_named(model: Model, facts: dict[str, int], said: str) -> None:
+    with pytest.raises(PeerProblem, match=said):
+        held(model).run(frame(rows(model, 2), **facts))
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "said"),
+    [
+        ({"config": b"\xc1"}, PeerProblem, "a model description that cannot be read"),
+        ({"dtype": "int3"}, PeerProblem, "dtype 'int3' is not one of f32, int8, int4"),
+        ({"digest": "0" * 64}, CheckpointProblem, "is not the file the coordinator opened"),
+        ({"checkpoint": "/nowhere"}, CheckpointProblem, "nowhere"),
+        ({"groups": (GroupSpec(0, ()),)}, PeerProblem, "group 0 names stages the model does not have"),
+        ({"groups": (GroupSpec(3, (StageSpec(4, "down"),)),)}, PeerProblem, "group 3 names stages"),
+    ],
+)
+def test_orders_that_cannot_be_carried_out_are_refused(
+    model: Model, changes: dict[str, object], kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said):
+        understand(msgspec.structs.replace(order(model, [[(0, "attention")]]), **changes))
+
+
+def test_an_order_for_another_description_is_refused(model: Model) -> None:
+    other = msgspec.msgpack.encode(replace(model.config, norm_eps=1e-3))
+    with pytest.raises(CheckpointProblem, match="is not the file"):
+        understand(msgspec.structs.replace(order(model, [[(0, "attention")]]), config=other))
