@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+
+_SIZE = re.compile(r"[0-9.]+ (B|kB|MB|GB)")
 
 Cell = str | int | float | bool | None
 
@@ -64,11 +67,13 @@ class Table:
 
         table = RichTable(title=self.title or None, title_justify="left")
         for i, name in enumerate(self.columns):
-            table.add_column(name, justify="right" if self._is_number(i) else "left")
+            table.add_column(name, justify="right" if self._is_number(i) else "left", no_wrap=i == 0)
         for row in self.rows:
             table.add_row(*(show(c) for c in row))
         return table
 
     def _is_number(self, column: int) -> bool:
         cells = [row[column] for row in self.rows if row[column] is not None]
-        return bool(cells) and all(isinstance(c, (int, float)) and not isinstance(c, bool) for c in cells)
+        return bool(cells) and all(
+            _SIZE.fullmatch(c) if isinstance(c, str) else not isinstance(c, bool) for c in cells
+        )

@@ -241,7 +241,6 @@ def test_an_answer_that_fills_the_context(on: tuple[str, ...], tiny: Tiny, stati
     assert facts["token_ids"] == greedy(model, prompt, 7)  # the last one is chosen, and need not be fed
 
 
-@pytest.mark.xfail(strict=True, reason="finish_reason `context` comes without its numbers")
 def test_an_answer_that_fills_the_context_says_both_numbers(tiny: Tiny) -> None:
     n = len(encoded(tiny("llama"), PROMPT))
     told = run(tiny("llama"), PROMPT, "--context", str(n + 7)).stderr
@@ -372,7 +371,6 @@ def test_more_stations_than_layers_leave_some_alone(tiny: Tiny, stations: dict[s
     assert (facts["legs_per_token"], facts["identical_to_one_machine"]) == (5, True)
 
 
-@pytest.mark.xfail(strict=True, reason="spares are shown by `plan` alone")
 def test_stations_left_alone_are_named_as_spares(tiny: Tiny, stations: dict[str, str]) -> None:
     words = (tiny("llama"), PROMPT, "--max-tokens", "3", "--stations", at(stations, 7))
     told = run(*words).stderr
@@ -456,7 +454,6 @@ def test_a_reader_who_has_seen_enough_ends_it_without_a_word(tiny: Tiny) -> None
     assert (ran.returncode, ran.stderr) == (1, "")
 
 
-@pytest.mark.xfail(strict=True, reason="what the model says is printed as if any terminal could show it")
 def test_a_terminal_of_few_letters_shows_the_rest_as_it_can(tiny: Tiny) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     ran = process("generate", tiny("llama"), PROMPT, "--max-tokens", "12", env=environment)
@@ -464,7 +461,6 @@ def test_a_terminal_of_few_letters_shows_the_rest_as_it_can(tiny: Tiny) -> None:
     assert ran.returncode == 0
 
 
-@pytest.mark.xfail(strict=True, reason="an OSError of the cache directory is nobody's Problem")
 @pytest.mark.parametrize("stations", ["0", "2"])
 def test_a_cache_that_cannot_be_written_is_named(stations: str, tiny: Tiny, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
@@ -476,7 +472,6 @@ def test_a_cache_that_cannot_be_written_is_named(stations: str, tiny: Tiny, tmp_
     assert "TRISPLIT_CACHE" in ran.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="what the cache holds is believed")
 @pytest.mark.parametrize("n_bytes", [0, 4, 1000])
 def test_a_cached_stage_cut_short_is_made_again(n_bytes: int, tiny: Tiny, tmp_path: Path) -> None:
     """As a power cut leaves it: a file renamed into place before its bytes were on the disk."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trisplit.errors import CheckpointProblem, PeerProblem
-from trisplit.mesh.holding import Held, understand
+from trisplit.mesh.holding import Held, LoadedGroup, understand
 from trisplit.models.config import Kind, layer_stages
 from trisplit.models.model import Model, open_model
 from trisplit.models.session import StageSession, Track
@@ -51,7 +51,7 @@ def held(model: Model) -> Held:
     thirds: list[list[tuple[int, Kind]]] = [[(0, "attention")], [(0, "gate_up")], [(0, "down")]]
     rest = [(layer, kind) for layer in range(1, 4) for kind in ("attention", "gate_up", "down")]
     asked = understand(order(model, [*thirds, rest]))  # type: ignore[list-item]
-    groups = {group.number: group for group in asked.build()}
+    groups = {part.number: part for part in asked.build() if isinstance(part, LoadedGroup)}
     here = Held(groups, rows_equal=True, kv_bytes_per_token=0)
     here.open(STREAM)
     return here

@@ -68,7 +68,7 @@ def dtypes(
         residuals = _residuals(model, dtype, passages, threads)
         head = _head(model, dtype, threads)
         measured = [
-            scores(exact_head.run({"x": x}, 0), head.run({"x": y}, 0), next_ids)
+            scores(_logits(exact_head, x), _logits(head, y), next_ids)
             for x, y, next_ids in shown(_pieces(truth, residuals, passages), f"{dtype} beside f32")
         ]
         rows.append(_row(model, dtype, np.concatenate(measured)))
@@ -106,6 +106,11 @@ def _residuals(model: Model, dtype: Dtype, passages: Sequence[Sequence[int]], th
 def _head(model: Model, dtype: Dtype, threads: int) -> Track:
     files = list(model.files(model.stages[-1:], dtype))
     return Track(StageSession(model.config, files, context=1, threads=threads))
+
+
+def _logits(head: Track, residuals: Floats) -> Floats:
+    """[rows, vocab]; a head looks at the last row it is given, so it is given one at a time."""
+    return np.concatenate([head.run({"x": row[None]}, 0).copy() for row in residuals])
 
 
 def _pieces(

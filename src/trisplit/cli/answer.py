@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -44,7 +45,9 @@ def add_to(app: typer.Typer) -> None:
 
 def generate(
     model: ModelArgument,
-    prompt: Annotated[str, typer.Argument(help="The text to continue.")],
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT", help="The text to continue; - reads it from standard input.")
+    ],
     stations: Stations = "0",
     cut: Cut = "layers",
     dtype: DtypeOption = "f32",
@@ -79,14 +82,16 @@ def generate(
         seed=seed,
     )
     wish = asking.Wish(
-        prompt=prompt,
+        prompt=sys.stdin.read() if prompt == "-" else prompt,
         as_chat=as_chat,
         sampling=how,
         max_tokens=max_tokens,
         stop=tuple(stop or ()),
         ignore_eos=ignore_eos,
     )
-    uvloop.run(asking.ask(model, wish, where, check=check, as_json=as_json))
+    answered = uvloop.run(asking.ask(model, wish, where, check=check, as_json=as_json))
+    if answered.identical_to_one_machine is False:
+        raise typer.Exit(1)
 
 
 def chat(

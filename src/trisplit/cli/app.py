@@ -5,6 +5,8 @@ Subcommands import what they need when they run, so that `--help` answers at onc
 
 from __future__ import annotations
 
+import contextlib
+import io
 import signal
 import sys
 
@@ -12,7 +14,7 @@ import typer
 
 from trisplit import __version__
 from trisplit.cli import answer, bench, show, station
-from trisplit.errors import Problem
+from trisplit.errors import Problem, RequestProblem
 
 app = typer.Typer(
     name="trisplit",
@@ -43,16 +45,32 @@ def _root(
 
 
 def _interrupt(*_: object) -> None:
-    """Ctrl-C at once, also while a model loads: asyncio's own handler waits for the next await."""
+    """Ctrl-C at once, also while a model loads: asyncio's own handler waits for the next await.
+
+    Once only: what is being ended then has deadlines of its own.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def main() -> None:
     """Runs the command line; a Problem becomes two lines on stderr and its exit code."""
     signal.signal(signal.SIGINT, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal of few letters shows the rest as it can
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except Problem as problem:
-        sys.stdout.flush()
-        print(f"error: {problem.what}\n  fix: {problem.fix}", file=sys.stderr)
+        _tell(problem)
         sys.exit(problem.exit_code)
+    except OSError as error:  # what we print cannot be written
+        _tell(RequestProblem(f"cannot write the answer: {error.strerror or error}", fix="make room for it"))
+        sys.exit(1)
+
+
+def _tell(problem: Problem) -> None:
+    """Two lines on standard error, after whatever of the answer there was."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    print(f"error: {problem.what}\n  fix: {problem.fix}", file=sys.stderr)

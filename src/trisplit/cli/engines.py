@@ -9,7 +9,8 @@ from typing import Protocol
 
 from trisplit.cli.progress import bars
 from trisplit.errors import RequestProblem, UnknownName
-from trisplit.machine import free_cores, rss_bytes
+from trisplit.machine import free_cores, rss_bytes, usable_cores
+from trisplit.mesh.address import host_and_port
 from trisplit.mesh.coordinator import Coordinator, StationFacts
 from trisplit.mesh.costs import ends_bytes, stage_costs
 from trisplit.mesh.fleet import local_stations
@@ -19,6 +20,8 @@ from trisplit.models.decoder import Decoder
 from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Piece, Request
 from trisplit.models.model import Model, context_for
+
+MOST_STATIONS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +37,27 @@ class Settings:
     @property
     def addresses(self) -> Mapping[str, str]:
         """Name → HOST:PORT of stations already running; empty when processes are to be started."""
-        places = self.stations.split(",") if ":" in self.stations else []
-        return {f"s{i}": place.strip() for i, place in enumerate(places, 1)}
+        places = [p.strip() for p in self.stations.split(",")] if ":" in self.stations else []
+        for place in places:
+            host_and_port(place)
+            if places.count(place) > 1:
+                raise RequestProblem(f"station {place} is named twice", fix="name each station once")
+        return {f"s{i}": place for i, place in enumerate(places, 1)}
 
     @property
     def processes(self) -> int:
         """Station processes to start here."""
         if ":" in self.stations:
             return 0
-        if not self.stations.isdecimal():
+        if not (self.stations.isascii() and self.stations.isdecimal()):
             raise RequestProblem(
-                f"--stations {self.stations} is neither a number nor addresses",
+                f"--stations {self.stations!r} is neither a number nor addresses",
                 fix="write --stations 4, or --stations 127.0.0.1:4001,127.0.0.1:4002",
+            )
+        if int(self.stations[:9]) > MOST_STATIONS:
+            raise RequestProblem(
+                f"--stations {self.stations} are too many processes for one machine",
+                fix=f"use {MOST_STATIONS} at most",
             )
         return int(self.stations)
 
@@ -57,11 +69,12 @@ def settings(*, stations: str, cut: str, dtype: str, threads: int | None, contex
     known = next((d for d in DTYPES if d == dtype), None)
     if known is None:
         raise UnknownName("dtype", dtype, DTYPES)
-    if threads is not None and not 1 <= threads <= 1024:
-        raise RequestProblem(
-            f"--threads {threads} makes no sense", fix="use 1 or more, at most the cores you have"
-        )
-    return Settings(stations=stations, cut=cut, dtype=known, threads=threads, context=context)
+    if threads is not None and not 1 <= threads <= usable_cores():
+        cores = usable_cores()
+        raise RequestProblem(f"--threads {threads} on {cores} cores", fix=f"use 1 to {cores}")
+    chosen = Settings(stations=stations, cut=cut, dtype=known, threads=threads, context=context)
+    _ = chosen.addresses, chosen.processes  # to be refused now, if they are to be
+    return chosen
 
 
 class Engine(Protocol):
@@ -78,6 +91,10 @@ class Engine(Protocol):
     @property
     def threads(self) -> int:
         """Threads each process computes with."""
+
+    @property
+    def spares(self) -> Sequence[str]:
+        """Stations that hold nothing."""
 
     async def start(self, request: Request) -> None:
         """Makes room for a sequence; the one before is forgotten."""
@@ -96,6 +113,7 @@ class Alone:
     decoder: Decoder
     threads: int
     legs_per_token: int = 0
+    spares: tuple[str, ...] = ()
 
     @property
     def context(self) -> int:
@@ -138,6 +156,10 @@ class Mesh:
             await self.coordinator.close()
         await self.coordinator.open(request)
         self.is_open = True
+
+    @property
+    def spares(self) -> Sequence[str]:
+        return self.coordinator.plan.spares
 
     def generate(self, answer: Generation) -> AsyncIterator[Piece]:
         return self.coordinator.generate(answer)
@@ -186,8 +208,10 @@ async def _mesh(
     model: Model, s: Settings, addresses: Mapping[str, str], context: int, names: Sequence[str] = ()
 ) -> AsyncIterator[Mesh]:
     threads = s.threads or 1
-    ends = Ends(model.config, *model.files(model.ends, s.dtype), threads=threads)
     drawn = planned(model, s, names or list(addresses), context)
+    with bars() as show:
+        files = list(show.over(model.files(model.ends, s.dtype), "coordinator", len(model.ends)))
+    ends = Ends(model.config, *files, threads=threads)
     async with Coordinator(model, ends, drawn, addresses) as coordinator:
         with bars() as show:
             async for step in coordinator.load(s.dtype, context=context, threads=threads):

@@ -14,19 +14,18 @@ def station(
     listen: str = typer.Option(
         "127.0.0.1:0", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one. Loopback only."
     ),
-    name: str = typer.Option("", help="What to be called in tables and errors; default: host and port."),
+    name: str = typer.Option("", help="What to be called; default: its process id."),
     as_json: bool = typer.Option(False, "--json", help="Announce the address as one JSON object."),
     until_stdin_closes: bool = typer.Option(False, hidden=True, help="End when standard input ends."),
 ) -> None:
     """Start an empty station: it holds nothing until a coordinator loads it."""
+    if until_stdin_closes:
+        _end_with_stdin()  # before anything heavy: the parent may be gone already
     import json
 
     import uvloop
 
     from trisplit.mesh.station import serve
-
-    if until_stdin_closes:
-        _end_with_stdin()
 
     def announce(address: str) -> None:
         print(json.dumps({"listening": address}) if as_json else f"listening on {address}", flush=True)
@@ -36,13 +35,15 @@ def station(
 
 def _end_with_stdin() -> None:
     """Ends this process when the pipe to its parent breaks, whatever it is doing just then."""
+    import contextlib
     import os
-    import sys
     import threading
 
     def watch() -> None:
-        while os.read(sys.stdin.fileno(), 4096):  # past the buffer, whose lock an ending process wants
-            pass
+        # Past sys.stdin's buffer, whose lock an ending process wants. No standard input at all: no parent.
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
         os._exit(0)
 
     threading.Thread(target=watch, daemon=True).start()

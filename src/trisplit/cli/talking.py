@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from trisplit.cli.engines import Engine, Settings, engine
 from trisplit.cli.names import find_model
-from trisplit.errors import RequestProblem
+from trisplit.errors import RequestProblem, UnknownName
 from trisplit.models.generation import Generation, Request
 from trisplit.models.model import open_model
 from trisplit.models.sampling import Sampling
 from trisplit.models.tokenizer import Tokenizer
 
-HELP = "/reset forgets what was said, /exit or Ctrl-D ends"
+HELP = "/reset forgets what was said, Ctrl-C stops an answer, /exit or Ctrl-D ends"
 
 
 class Conversation:
@@ -51,8 +55,11 @@ class Conversation:
         if not self._held:
             await self._engine.start(request)
         self._held = self._held[:kept]
-        async for piece in self._engine.generate(answer):
-            print(piece.text, end="", flush=True)
+        with _ctrl_c() as pressed:
+            async for piece in self._engine.generate(answer):
+                print(piece.text, end="", flush=True)
+                if pressed():
+                    break
         print(flush=True)
         # The last token was sampled but never fed: nothing is held of it.
         self._held = [*ids, *answer.token_ids[:-1]]
@@ -72,7 +79,9 @@ async def talk(name: str, where: Settings, how: Sampling, *, system: str, max_to
     """The whole way of `trisplit chat`."""
     model = open_model(find_model(name))
     tokenizer = model.tokenizer()
-    tokenizer.encode_chat([{"role": "user", "content": "-"}])  # no template: say so before loading
+    # What no turn could do is refused before anything is loaded: no template, no room for an answer.
+    greeting = tokenizer.encode_chat([{"role": "user", "content": "-"}])
+    Request(prompt_ids=tuple(greeting), sampling=how, max_tokens=max_tokens)
     async with engine(model, where) as loaded:
         conversation = Conversation(loaded, tokenizer, how, system=system, max_tokens=max_tokens)
         print(HELP, file=sys.stderr)
@@ -81,6 +90,9 @@ async def talk(name: str, where: Settings, how: Sampling, *, system: str, max_to
             if line == "/reset":
                 conversation.reset()
                 print("forgotten", file=sys.stderr)
+            elif line and line.startswith("/"):
+                problem = UnknownName("command", line.split()[0], ("/reset", "/exit"))
+                print(f"{problem.what}: {problem.fix}", file=sys.stderr)
             elif line:
                 await _answered(conversation, line)
 
@@ -90,7 +102,24 @@ async def _answered(conversation: Conversation, line: str) -> None:
     try:
         await conversation.turn(line)
     except RequestProblem as problem:
-        print(f"{problem.what}\n  fix: {problem.fix}, or /reset", file=sys.stderr)
+        print(f"error: {problem.what}\n  fix: {problem.fix}, or /reset", file=sys.stderr)
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed, for as long as an answer lasts; pressed twice it ends the program."""
+    pressed: list[int] = []
+
+    def press(number: int, _: object) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Lines:
@@ -101,15 +130,19 @@ class _Lines:
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            for line in iter(sys.stdin.readline, ""):
-                loop.call_soon_threadsafe(self._lines.put_nowait, line)
-            loop.call_soon_threadsafe(self._lines.put_nowait, "")
+            try:
+                for line in sys.stdin or ():
+                    loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            finally:
+                loop.call_soon_threadsafe(self._lines.put_nowait, "")
 
+        if isinstance(sys.stdin, io.TextIOWrapper):  # what is no text is refused by the turn it comes in
+            sys.stdin.reconfigure(errors="surrogateescape")
         threading.Thread(target=read, daemon=True).start()
 
     async def next(self) -> str | None:
         """The next line, stripped; None at the end of input."""
-        if sys.stdin.isatty():
+        if sys.stdin and sys.stdin.isatty():
             print("> ", end="", file=sys.stderr, flush=True)
         line = await self._lines.get()
         return line.strip() if line else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import re
 import socket
 
@@ -33,6 +34,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def reason(error: OSError) -> str:
+    """Why a socket call failed, in the system's own words: asyncio puts addresses where those should be."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
 
 
 async def dial(host: str, port: int) -> socket.socket:

@@ -47,7 +47,7 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 CONNECT_DEADLINE_S: Final = 10.0
-LOAD_DEADLINE_S: Final = 600.0  # for one stage group: the first load converts its weights
+LOAD_DEADLINE_S: Final = 600.0  # from one stage to the next: the first load converts weights
 ANSWER_DEADLINE_S: Final = 10.0
 STEP_DEADLINE_S: Final = 120.0  # for one chunk or token once round
 
@@ -65,7 +65,7 @@ class StationFacts:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One station is about to build stage group `what`, the `done`-th of its `total`."""
+    """One station has the weights of `what` ready, the `done`-th of its `total` stages."""
 
     station: str
     done: int
@@ -161,18 +161,24 @@ class Coordinator:
                 config, str(checkpoint.path.resolve()), checkpoint.digest, dtype, threads, context, groups
             )
             self._peers[share.station].link.send(order)
-        for share in self.plan.shares:
-            peer = self._peers[share.station]
-            said = await self._next(peer, LOAD_DEADLINE_S)
-            while isinstance(said, Loading):
-                yield Progress(share.station, said.done, said.total, said.what)
-                said = await self._next(peer, LOAD_DEADLINE_S)
-            if not isinstance(said, Loaded):
-                raise PeerProblem(
-                    f"station {peer.name} said {type(said).__name__} while loading", fix=SAME_VERSION
-                )
-            peer.loaded = said
+        busy = {self._later(peer): peer for peer in self._peers.values()}
+        try:
+            while busy:
+                await asyncio.wait(busy, return_when=asyncio.FIRST_COMPLETED)
+                for answer in [answer for answer in busy if answer.done()]:
+                    peer, said = busy.pop(answer), answer.result()
+                    if isinstance(said, Loading):
+                        busy[self._later(peer)] = peer
+                        yield Progress(peer.name, said.done, said.total, said.what)
+                    else:
+                        peer.loaded = _being(Loaded, said, peer)
+        finally:
+            for answer in busy:
+                answer.cancel()
         await self._join()
+
+    def _later(self, peer: _Peer) -> asyncio.Task[Message]:
+        return asyncio.create_task(self._next(peer, LOAD_DEADLINE_S))
 
     async def _join(self) -> None:
         """Tells each station where what it leaves goes."""
@@ -273,13 +279,7 @@ class Coordinator:
 
     async def _expect(self, peer: _Peer, kind: type[M], deadline_s: float) -> M:
         """The next control message of a station; PeerProblem if it is of another kind."""
-        said = await self._next(peer, deadline_s)
-        if not isinstance(said, kind):
-            raise PeerProblem(
-                f"station {peer.name} said {type(said).__name__} where {kind.__name__} was due",
-                fix=SAME_VERSION,
-            )
-        return said
+        return _being(kind, await self._next(peer, deadline_s), peer)
 
     async def _next(self, peer: _Peer, deadline_s: float) -> Message:
         if not peer.said:
@@ -299,6 +299,13 @@ class Coordinator:
         finally:
             timer.cancel()
             self._waiting.discard(future)
+
+
+def _being(kind: type[M], said: Message, peer: _Peer) -> M:
+    if not isinstance(said, kind):
+        what = f"station {peer.name} said {type(said).__name__} where {kind.__name__} was due"
+        raise PeerProblem(what, fix=SAME_VERSION)
+    return said
 
 
 def _spec(group: Group) -> GroupSpec:

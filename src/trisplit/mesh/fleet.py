@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from trisplit.errors import PeerProblem
+from trisplit.errors import PeerProblem, RequestProblem
 
 START_DEADLINE_S: Final = 30.0
 END_DEADLINE_S: Final = 2.0
+
+_SEE_STDERR: Final = "what it printed on standard error says why"
 
 
 @asynccontextmanager
@@ -34,25 +36,30 @@ async def local_stations(names: Sequence[str]) -> AsyncIterator[dict[str, str]]:
 
 
 async def _start(name: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trisplit", "station", "--listen", "127.0.0.1:0", "--name", name),
-        *("--json", "--until-stdin-closes"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
+    try:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "trisplit", "station", "--listen", "127.0.0.1:0", "--name", name),
+            *("--json", "--until-stdin-closes"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        what = f"station process {name} cannot be started: {error.strerror or error}"
+        raise RequestProblem(what, fix="use fewer stations, or raise the limits of `ulimit -a`") from error
 
 
 async def _address(process: asyncio.subprocess.Process, name: str) -> str:
     assert process.stdout is not None  # asked for with PIPE
     try:
         line = await asyncio.wait_for(process.stdout.readline(), START_DEADLINE_S)
-        return str(json.loads(line)["listening"])
-    except (TimeoutError, ValueError, KeyError):
-        raise PeerProblem(
-            f"station process {name} did not start within {START_DEADLINE_S:.0f} s",
-            fix="what it printed on standard error says why",
-        ) from None
+    except TimeoutError:
+        what = f"station process {name} did not start within {START_DEADLINE_S:.0f} s"
+        raise PeerProblem(what, fix=_SEE_STDERR) from None
+    if not line:
+        what = f"station process {name} ended with code {await process.wait()} before it listened"
+        raise PeerProblem(what, fix=_SEE_STDERR)
+    return str(json.loads(line)["listening"])
 
 
 async def _end(processes: Sequence[asyncio.subprocess.Process]) -> None:

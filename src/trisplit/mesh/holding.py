@@ -154,10 +154,13 @@ class Order:
         """All stages of all groups."""
         return [stage for _, stages in self.groups for stage in stages]
 
-    def build(self) -> Iterator[LoadedGroup]:
-        """The groups one by one; converts weights the cache does not have."""
+    def build(self) -> Iterator[Stage | LoadedGroup]:
+        """Each stage when its weights are ready, converted if need be; each group when it is."""
         for number, stages in self.groups:
-            files = list(self.model.files(stages, self.dtype))
+            files = []
+            for file in self.model.files(stages, self.dtype):
+                files.append(file)
+                yield file.stage
             how = {"context": self.context, "threads": self.threads}
             yield LoadedGroup(number, StageSession(self.model.config, files, spin=False, **how))
 

@@ -13,7 +13,7 @@ import picows
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from trisplit.errors import OwnProblem, PeerProblem, Problem
-from trisplit.mesh.address import dial, host_and_port
+from trisplit.mesh.address import dial, host_and_port, reason
 from trisplit.wire.frame import MAX_FRAME, SAME_VERSION, Activation
 from trisplit.wire.messages import MAX_TEXT, Bye, Fault, Hello, Ping, Pong, Welcome
 from trisplit.wire.session import CLOSED, Said, Session
@@ -309,7 +309,7 @@ async def _upgrade(session: Session, address: str, deadline_s: float) -> Link:
     except TimeoutError:
         raise PeerProblem(f"{peer} did not answer in {deadline_s:g} s", fix=_SEE_ITS_OUTPUT) from None
     except OSError as error:
-        what = f"{peer} cannot be reached: {error.strerror or error}"
+        what = f"{peer} cannot be reached: {reason(error)}"
         raise PeerProblem(what, fix="start it, or mend the address") from None
     except picows.WSError as error:
         what = f"{peer} does not speak WebSocket: {_plain(str(error))}"

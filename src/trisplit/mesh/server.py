@@ -9,7 +9,7 @@ import picows
 from picows import WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 
 from trisplit.errors import Problem, RequestProblem
-from trisplit.mesh.address import is_loopback
+from trisplit.mesh.address import is_loopback, reason
 from trisplit.mesh.link import LOG, Ears, Link
 from trisplit.wire.frame import MAX_FRAME
 from trisplit.wire.messages import Welcome
@@ -74,7 +74,7 @@ async def listen(
             max_frame_size=MAX_FRAME,
         )
     except OSError as error:
-        what = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        what = f"cannot listen on {host}:{port}: {reason(error)}"
         raise RequestProblem(what, fix="choose another port, or 0 for any free one") from None
     return Server(listening, tasks)
 

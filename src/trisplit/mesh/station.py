@@ -73,6 +73,8 @@ class Station:
                 await self._answer(link, await link.receive(None))
         except Problem as problem:  # also that the coordinator has left, which it need not be told
             await link.close_with(problem)
+        except Exception as error:
+            await link.close_with(self._failed(f"{type(error).__name__}: {error}"))
         finally:
             self._coordinator, self._held = None, None
             await self._leave()
@@ -108,10 +110,13 @@ class Station:
         order = await asyncio.to_thread(understand, said)
         groups: dict[int, LoadedGroup] = {}
         builder = order.build()
-        for done, (number, stages) in enumerate(order.groups):
-            label = str(stages[0]) if len(stages) == 1 else f"{stages[0]} to {stages[-1]}"
-            link.send(Loading(done, len(order.groups), label))
-            groups[number] = await asyncio.to_thread(next, builder)
+        done, total = 0, len(order.stages)
+        while (part := await asyncio.to_thread(next, builder, None)) is not None:
+            if isinstance(part, LoadedGroup):
+                groups[part.number] = part
+            else:
+                done += 1
+                link.send(Loading(done, total, str(part)))
         equal = all(group.session.rows_equal() for group in groups.values())
         return_free_memory()  # what converting has used is of no use any more
         gather_into_huge_pages()
@@ -163,10 +168,12 @@ class Station:
             self._report(problem, said.stream)
             raise
         except Exception as error:  # the engine's own: out of memory, above all
-            what = f"station {self.name} could not run group {said.group}: {error}"
-            ours = OwnProblem(what, fix="see the station's output")
+            ours = self._failed(f"group {said.group} could not run: {error}")
             self._report(ours, said.stream)
             raise ours from error
+
+    def _failed(self, what: str) -> OwnProblem:
+        return OwnProblem(f"station {self.name} failed: {what}", fix="if memory is short use more stations")
 
     def _way(self, group: int) -> Callable[[Activation], None]:
         way = self._ways.get(group)

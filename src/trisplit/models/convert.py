@@ -5,9 +5,11 @@ Each file is plain safetensors, so any tool can open it; the runtime maps its by
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from trisplit.errors import CheckpointProblem
@@ -24,12 +27,14 @@ from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage
 from trisplit.models.families import FAMILIES, GGUF_NAMES
 from trisplit.models.layout import Matrix, Rows, layout
 from trisplit.models.quantize import BLOCK, Floats, Grid
-from trisplit.paths import cache_dir
+from trisplit.paths import cache_dir, unwritable
 
 Dtype = Literal["f32", "int8", "int4"]
 DTYPES: Final[tuple[Dtype, ...]] = ("f32", "int8", "int4")
 
 _LAYOUT: Final = 1  # raise it when what a file holds changes: old files are then made again
+_STALE_S: Final = 3600.0
+_LONGEST_HEADER: Final = 2**20
 _FLOATS: Final = frozenset({"F32", "F16", "BF16"})
 
 Arrays = dict[str, NDArray[Any]]
@@ -76,19 +81,15 @@ def stage_file(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype:
     """The converted weights of one stage; made now unless the cache has them.
 
     Reads only this stage's tensors. Safe with other processes doing the same: a file appears whole
-    or not at all. CheckpointProblem when a tensor is missing or not of the promised shape.
+    or not at all, and one that is not whole is made again. CheckpointProblem when a tensor is missing or
+    not of the promised shape, RequestProblem when the cache cannot be written.
     """
     folder = cache_dir() / "engine" / f"{checkpoint.digest[:24]}-{dtype}-{_LAYOUT}"
     path = folder / f"{_stem(stage)}.safetensors"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
-        try:
-            save_file(_Reader(checkpoint, config, dtype).arrays(stage), draft)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
     tensors = _contents(path)
+    if tensors is None:
+        _write(_Reader(checkpoint, config, dtype).arrays(stage), path)
+        tensors = _contents(path) or {}
     if stage == HEAD and config.tied_head:  # the head is the embedding's own bytes
         embed = stage_file(checkpoint, config, EMBED, dtype)
         tensors |= {name.replace("embed", "head"): stored for name, stored in embed.tensors.items()}
@@ -106,21 +107,51 @@ def _stem(stage: Stage) -> str:
     return stage.kind if stage.layer < 0 else f"{stage.kind}-{stage.layer:03}"
 
 
-def _contents(path: Path) -> dict[str, Stored]:
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    header.pop("__metadata__", None)
-    return {
-        name: Stored(
-            path.name,
-            facts["dtype"],
-            tuple(facts["shape"]),
-            8 + length + facts["data_offsets"][0],
-            facts["data_offsets"][1] - facts["data_offsets"][0],
-        )
-        for name, facts in header.items()
-    }
+def _write(arrays: Arrays, path: Path) -> None:
+    """Puts the arrays there, whole or not at all; RequestProblem when the cache cannot take them."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path.parent)
+        save_file(arrays, draft)
+        draft.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise unwritable(path.parent, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Removes drafts that a killed process has left an hour ago or more."""
+    for draft in folder.glob(".*"):
+        with contextlib.suppress(OSError):
+            if time.time() - draft.stat().st_mtime > _STALE_S:
+                draft.unlink()
+
+
+def _contents(path: Path) -> dict[str, Stored] | None:
+    """What lies in a file; None if it is missing or not whole, as after a power cut."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(length, _LONGEST_HEADER)))
+        start = 8 + length
+        header.pop("__metadata__", None)
+        stored = {
+            name: Stored(
+                path.name,
+                facts["dtype"],
+                tuple(facts["shape"]),
+                start + facts["data_offsets"][0],
+                facts["data_offsets"][1] - facts["data_offsets"][0],
+            )
+            for name, facts in header.items()
+        }
+        ends = max((s.offset + s.n_bytes for s in stored.values()), default=start)
+        return stored if path.stat().st_size == ends else None
+    except (OSError, ValueError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

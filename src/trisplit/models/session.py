@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from trisplit.errors import OwnProblem
+from trisplit.errors import OwnProblem, RequestProblem
 from trisplit.models.config import ModelConfig
 from trisplit.models.convert import StageFile
 from trisplit.models.stages import build, leaves, rotary_tables, takes
@@ -56,7 +56,13 @@ class StageSession:
             "session.model_external_initializers_file_folder_path", str(files[0].folder)
         )
         model = build(config, files, context)
-        self.ort = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        try:
+            self.ort = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the runtime's own classes, and MemoryError
+            raise RequestProblem(
+                f"the engine cannot load {self.stages[0]} to {self.stages[-1]}: {error}",
+                fix="if memory is short use a smaller dtype or more stations; else report this",
+            ) from error
         self.takes = {"ids": 1} if files[0].stage.kind == "embed" else takes(config, files[0].stage)
         self.leaves = leaves(config, files[-1].stage)
         self.inputs = frozenset(given.name for given in self.ort.get_inputs())
