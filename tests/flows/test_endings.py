@@ -17,6 +17,7 @@ import pytest
 from tests.tiny import build
 from trisplit.errors import PeerProblem
 from trisplit.mesh import coordinator as coordinating
+from trisplit.mesh import peers
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import stage_costs
 from trisplit.mesh.link import Link
@@ -102,7 +103,8 @@ def test_a_station_killed_in_the_middle_ends_the_request_by_name(deep: Path, vic
 def test_a_stalled_station_ends_the_request_after_the_deadline(deep: Path) -> None:
     """SIGSTOP keeps the socket open: only the deadline can tell."""
     script = (
-        "import sys; from trisplit.mesh import coordinator; coordinator.STEP_DEADLINE_S = 1.0;"
+        "from trisplit.mesh import coordinator, peers;"
+        "coordinator.STEP_DEADLINE_S = peers.PING_DEADLINE_S = 1.0;"
         "from trisplit.cli import main; main()"
     )
     command = [sys.executable, "-c", script, "generate", str(deep), "hello", "--stations", "3", *LONG]
@@ -113,7 +115,9 @@ def test_a_stalled_station_ends_the_request_after_the_deadline(deep: Path) -> No
     os.kill(stations[1], signal.SIGSTOP)
     _, error = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
+    named = [i for i in (1, 2, 3) if f"station s{i} did not answer" in error]
     assert "did not come within 1 s" in error
+    assert named == [2]
     assert gone(stations)
 
 
@@ -207,6 +211,7 @@ async def lying(model: Model, answer: Callable[[Activation], Activation | None])
         (lambda a: Activation(a.stream, 0, 0, 1, 2, bytes(8)), "8 bytes in 2 rows"),
         (lambda a: Activation(a.stream, 0, 0, 7, a.rows, bytes(a.payload)), "for group 7"),
         (lambda a: Activation(a.stream + 1, 0, 0, 1, a.rows, bytes(a.payload)), "stream 2"),
+        (lambda a: Activation(a.stream, 0, 0, 1, 1, bytes(a.payload)[:-4]), "508 bytes in 1 rows"),
     ],
 )
 def test_an_answer_that_makes_no_sense_ends_the_request(
@@ -221,5 +226,6 @@ def test_an_answer_that_never_comes_ends_at_the_deadline(
     tiny: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinating, "STEP_DEADLINE_S", 0.2)
+    monkeypatch.setattr(peers, "PING_DEADLINE_S", 0.1)
     with pytest.raises(PeerProblem, match=r"an answer to a token did not come within 0\.2 s"):
         asyncio.run(lying(open_model(tiny("llama")), lambda _: None))

@@ -14,6 +14,7 @@ from tests.tiny import VARIANTS
 from trisplit.errors import PlanProblem
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import stage_costs
+from trisplit.mesh.link import connect
 from trisplit.mesh.plan import CUTS, Room, plan
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.decoder import PREFILL_CHUNK, Decoder
@@ -21,6 +22,8 @@ from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Request
 from trisplit.models.model import Model, open_model
 from trisplit.models.sampling import Sampling
+from trisplit.wire.frame import Activation
+from trisplit.wire.messages import VERSION, Hello
 
 CONTEXT = 160
 PROMPT = tuple((7 * i) % 300 + 3 for i in range(PREFILL_CHUNK + 9))  # more than one chunk
@@ -125,3 +128,60 @@ def test_mesh_is_decoder_when_quantized(
     variant: str, dtype: Dtype, tiny: Callable[[str], Path], stations: dict[str, str]
 ) -> None:
     check_all_cuts(tiny(variant), dtype, stations)
+
+
+# --- what is given up, and what is not ours -------------------------------------------------------
+
+
+def three(model: Model, cut: str, stations: Mapping[str, str]) -> Coordinator:
+    ends = Ends(model.config, *model.files(model.ends, "f32"), threads=1)
+    rooms = [Room(name, None) for name in list(stations)[:3]]
+    return Coordinator(model, ends, plan(stage_costs(model, "f32", CONTEXT), rooms, cut=cut), stations)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_step_given_up_leaves_no_trace(
+    cut: str, tiny: Callable[[str], Path], stations: dict[str, str]
+) -> None:
+    """A draft, a closed chat: another token at the same place, while the old one is still on its way."""
+    model, decoder = open_model(tiny("llama")), Decoder.load(tiny("llama"), context=CONTEXT)
+
+    async def trip() -> None:
+        async with three(model, cut, stations) as coordinator:
+            async for _ in coordinator.load("f32", context=CONTEXT, threads=1):
+                pass
+            await coordinator.open(request(HOW[0]))
+            await coordinator.forward(PROMPT, 0)
+            given_up = asyncio.create_task(coordinator.forward((9,), len(PROMPT)))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            await asyncio.gather(given_up, return_exceptions=True)
+            for position, token in ((len(PROMPT), 11), (len(PROMPT) + 1, 12), (40, 13)):
+                here = await coordinator.forward((token,), position)
+                np.testing.assert_array_equal(here, decoder.forward((token,), position))
+
+    decoder.forward(PROMPT, 0)
+    asyncio.run(trip())
+
+
+def test_rows_of_another_mesh_are_not_run(tiny: Callable[[str], Path], stations: dict[str, str]) -> None:
+    """A station whose coordinator died may still send; stream numbers begin anew with every coordinator."""
+    model, decoder = open_model(tiny("llama")), Decoder.load(tiny("llama"), context=CONTEXT)
+
+    async def trip() -> None:
+        hello = Hello(VERSION, "another mesh", "station", "a ghost")
+        ghost = await connect(stations["s2"], hello=hello, deadline_s=5)
+        async with three(model, "layers", stations) as coordinator:
+            async for _ in coordinator.load("f32", context=CONTEXT, threads=1):
+                pass
+            await coordinator.open(request(HOW[0]))
+            await coordinator.forward(PROMPT[:3], 0)
+            noise = np.ones((3, model.config.hidden), np.float32)
+            ghost.send(Activation(1, 0, 0, 1, 3, noise.data.cast("B")))
+            await asyncio.sleep(0.1)
+            here = await coordinator.forward((8,), 3)
+            np.testing.assert_array_equal(here, decoder.forward((8,), 3))
+        await ghost.close()
+
+    decoder.forward(PROMPT[:3], 0)
+    asyncio.run(trip())

@@ -132,12 +132,42 @@ def test_two_streams_do_not_meet(model: Model) -> None:
     assert [bytes(on.payload) for on in other.run(frame(x))] == alone
 
 
+def test_what_was_sent_before_a_rewind_is_void(model: Model) -> None:
+    here = held(model)
+    first, second = rows(model, 1, seed=1), rows(model, 1, seed=2)
+    old_up, old_past = map(owned, here.run(frame(first)))
+    (old_down,) = map(owned, here.run(old_up))
+    assert here.run(old_past) == []  # its other half is still on its way
+    up, past = map(owned, here.run(frame(second, epoch=1)))
+    assert here.run(past) == []
+    assert here.run(old_down) == []  # too late
+    (down,) = map(owned, here.run(up))
+    (to_rest,) = here.run(down)
+    assert to_rest.epoch == 1
+    track = Track(
+        StageSession(model.config, list(model.files(layer_stages(range(1)), "f32")), context=8, threads=1)
+    )
+    np.testing.assert_array_equal(
+        np.frombuffer(to_rest.payload, np.float32), truth(track, second, 0).reshape(-1)
+    )
+
+
+def test_halves_of_different_sizes_are_refused(model: Model) -> None:
+    here = held(model)
+    _, past = map(owned, here.run(frame(rows(model, 3))))
+    here.run(past)
+    up, _ = map(owned, here.run(frame(rows(model, 2))))
+    (down,) = map(owned, here.run(up))
+    with pytest.raises(PeerProblem, match="halves of 3 and 2 rows meet at position 0"):
+        here.run(down)
+
+
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
         ({"group": 9}, "a frame for group 9, which is not here"),
         ({"position": 3}, "rows 3 to 4 do not follow 0"),
-        ({"position": 31}, "do not follow"),
+        ({"position": 31}, "rows up to position 33 where there is room for 32"),
         ({"rows": 1}, "512 bytes in 1 rows, which group 0 cannot take as x"),
         ({"residual": True}, "group 0 cannot take as r"),
         ({"group": 2}, "group 2 cannot take as h"),
@@ -156,8 +186,18 @@ def test_frames_that_make_no_sense_are_named(model: Model, facts: dict[str, int]
         ({"dtype": "int3"}, PeerProblem, "dtype 'int3' is not one of f32, int8, int4"),
         ({"digest": "0" * 64}, CheckpointProblem, "is not the file the coordinator opened"),
         ({"checkpoint": "/nowhere"}, CheckpointProblem, "nowhere"),
-        ({"groups": (GroupSpec(0, ()),)}, PeerProblem, "group 0 names stages the model does not have"),
-        ({"groups": (GroupSpec(3, (StageSpec(4, "down"),)),)}, PeerProblem, "group 3 names stages"),
+        ({"groups": (GroupSpec(0, ()),)}, PeerProblem, "group 0 is no run of neighbouring stages"),
+        (
+            {"groups": (GroupSpec(1, (StageSpec(0, "down"),)), GroupSpec(1, (StageSpec(1, "down"),)))},
+            PeerProblem,
+            "are not all different",
+        ),
+        (
+            {"groups": (GroupSpec(0, (StageSpec(0, "attention"), StageSpec(0, "down"))),)},
+            PeerProblem,
+            "group 0 is no run of neighbouring stages",
+        ),
+        ({"groups": (GroupSpec(3, (StageSpec(4, "down"),)),)}, PeerProblem, "group 3 is no run"),
     ],
 )
 def test_orders_that_cannot_be_carried_out_are_refused(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from trisplit.models.config import Stage, layer_stages
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.model import Model, open_model
 from trisplit.models.session import StageSession, Track
+from trisplit.models.stages import rotary_tables
 
 CONTEXT = 48
 Tiny = Callable[[str], Path]
@@ -135,3 +139,40 @@ def test_weights_are_counted_once(tiny: Tiny) -> None:
     stages = layer_stages(range(2))
     both = session(model, stages).weight_bytes
     assert both == sum(model.weight_bytes(stage, "f32") for stage in stages)
+
+
+def test_rotary_tables_live_as_long_as_their_sessions(tiny: Tiny) -> None:
+    """They are bound by address: a cache of tables must not be all that keeps them."""
+    model = open_model(tiny("llama"))
+    track, fresh = whole(model), whole(model)
+    x, files = rows(12, model.config.hidden), list(model.files(layer_stages(range(1)), "f32"))
+    for context in range(50, 60):  # other tables, so that any cache of them forgets ours
+        Track(
+            StageSession(
+                model.config, list(model.files(layer_stages(range(1)), "f32")), context=context, threads=1
+            )
+        )
+    gc.collect()
+    rotary_tables.cache_clear()
+    noise = [np.full((CONTEXT, 8), np.nan, np.float32) for _ in range(100)]
+    np.testing.assert_array_equal(track.run({"x": x}, 0), fresh.run({"x": x}, 0))
+    assert np.isfinite(track.run({"x": x}, 0)).all()
+    del noise
+
+
+def test_keys_and_values_take_memory_only_where_they_are() -> None:
+    """Neither numpy's large pages nor gathering pages for somebody else's weights may fill them in."""
+    code = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+import numpy as np
+from trisplit.machine import gather_into_huge_pages, rss_bytes
+from trisplit.models.session import room
+before = rss_bytes()
+kept = [room((1, 2, 16384, 64)) for _ in range(16)]
+for array in kept:
+    array[:, :, :3] = 1
+gather_into_huge_pages()
+print(rss_bytes() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert int(done.stdout) < 4 * 2**20

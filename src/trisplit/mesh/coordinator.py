@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 import numpy as np
 
-from trisplit.errors import PeerProblem, Problem
-from trisplit.mesh.link import Link, connect
+from trisplit.errors import PeerProblem
+from trisplit.mesh.peers import Peer, Peers
 from trisplit.mesh.plan import Group, Plan
 from trisplit.models.convert import Dtype
 from trisplit.models.decoder import chunks
@@ -24,11 +24,9 @@ from trisplit.wire.frame import SAME_VERSION, Activation
 from trisplit.wire.messages import (
     VERSION,
     Ask,
-    Bye,
     Close,
     Closed,
     Facts,
-    Fault,
     GroupSpec,
     Hello,
     Hop,
@@ -43,11 +41,8 @@ from trisplit.wire.messages import (
     StageSpec,
 )
 
-T = TypeVar("T")
-M = TypeVar("M", bound=Message)
-
-CONNECT_DEADLINE_S: Final = 10.0
 LOAD_DEADLINE_S: Final = 600.0  # from one stage to the next: the first load converts weights
+JOIN_DEADLINE_S: Final = 30.0  # more than a station gives its successors to answer
 ANSWER_DEADLINE_S: Final = 10.0
 STEP_DEADLINE_S: Final = 120.0  # for one chunk or token once round
 
@@ -73,18 +68,6 @@ class Progress:
     what: str
 
 
-@dataclass(slots=True)
-class _Peer:
-    """A station as the coordinator sees it."""
-
-    name: str
-    address: str
-    link: Link
-    said: deque[Message] = field(default_factory=deque)
-    arrival: asyncio.Future[None] | None = None
-    loaded: Loaded | None = None
-
-
 class Coordinator:
     """Keeps embed and head, drives one chain of stations; one stream at a time.
 
@@ -95,59 +78,28 @@ class Coordinator:
     def __init__(self, model: Model, ends: Ends, plan: Plan, addresses: Mapping[str, str]) -> None:
         self.model, self.ends, self.plan = model, ends, plan
         self._addresses = addresses
-        self._peers: dict[str, _Peer] = {}
-        self._pumps: list[asyncio.Task[None]] = []
-        self._failure: Problem | None = None
-        self._waiting: set[asyncio.Future[Any]] = set()
+        self._mesh = secrets.token_hex(8)
+        self._peers = Peers()
+        self._end = len(plan.groups)  # the number frames to us are addressed to
         self._stream = 0
+        self._epoch = 0  # rewinds of the stream: what was sent before one is void
+        self._sent = 0  # positions of it
         self._due = -1  # position of the chunk whose last row is waited for
         self._arrival: asyncio.Future[Floats] | None = None
 
     async def __aenter__(self) -> Coordinator:
         try:
             for share in self.plan.shares:
-                await self._meet(share.station)
+                hello = Hello(VERSION, mesh=self._mesh, role="coordinator", name="coordinator")
+                address = self._addresses[share.station]
+                await self._peers.meet(share.station, address, hello, self._arrive)
         except BaseException:
             await self.__aexit__()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
-        for peer in self._peers.values():
-            await peer.link.close("the coordinator is done")
-
-    async def _meet(self, name: str) -> None:
-        hello = Hello(VERSION, mesh="", role="coordinator", name="coordinator")
-        link = await connect(self._addresses[name], hello=hello, deadline_s=CONNECT_DEADLINE_S)
-        peer = _Peer(name, self._addresses[name], link)
-        link.peer = f"station {name} at {peer.address}"
-        link.on_activation = self._arrive
-        self._peers[name] = peer
-        self._pumps.append(asyncio.create_task(self._pump(peer)))
-
-    async def _pump(self, peer: _Peer) -> None:
-        """Takes what a station says; its death or a fault of its ends every wait of ours."""
-        try:
-            while True:
-                said = await peer.link.receive(None)
-                if isinstance(said, Fault):
-                    raise PeerProblem(f"station {peer.name}: {said.what}", fix=said.fix)
-                if isinstance(said, (Bye, Activation)):
-                    continue  # the next wait says why the link has ended; activations go to _arrive
-                peer.said.append(said)
-                if peer.arrival is not None and not peer.arrival.done():
-                    peer.arrival.set_result(None)
-        except Problem as problem:
-            self._fail(problem)
-
-    def _fail(self, problem: Problem) -> None:
-        self._failure = self._failure or problem
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_exception(self._failure)
+        await self._peers.leave("the coordinator is done")
 
     # --- loading ---
 
@@ -158,10 +110,10 @@ class Coordinator:
         for share in self.plan.shares:
             groups = tuple(_spec(group) for group in share.groups)
             order = Load(
-                config, str(checkpoint.path.resolve()), checkpoint.digest, dtype, threads, context, groups
+                config, str(checkpoint.path.absolute()), checkpoint.digest, dtype, threads, context, groups
             )
             self._peers[share.station].link.send(order)
-        busy = {self._later(peer): peer for peer in self._peers.values()}
+        busy = {self._later(peer): peer for peer in self._peers}
         try:
             while busy:
                 await asyncio.wait(busy, return_when=asyncio.FIRST_COMPLETED)
@@ -170,15 +122,18 @@ class Coordinator:
                     if isinstance(said, Loading):
                         busy[self._later(peer)] = peer
                         yield Progress(peer.name, said.done, said.total, said.what)
+                    elif isinstance(said, Loaded):
+                        peer.loaded = said
                     else:
-                        peer.loaded = _being(Loaded, said, peer)
+                        what = f"station {peer.name} said {type(said).__name__} while loading"
+                        raise PeerProblem(what, fix=SAME_VERSION)
         finally:
             for answer in busy:
                 answer.cancel()
         await self._join()
 
-    def _later(self, peer: _Peer) -> asyncio.Task[Message]:
-        return asyncio.create_task(self._next(peer, LOAD_DEADLINE_S))
+    def _later(self, peer: Peer) -> asyncio.Task[Message]:
+        return asyncio.create_task(self._peers.next(peer, LOAD_DEADLINE_S))
 
     async def _join(self) -> None:
         """Tells each station where what it leaves goes."""
@@ -188,7 +143,7 @@ class Coordinator:
             hops = tuple(Hop(n, self._address_of(n)) for n in numbers if n <= last + 1)
             self._peers[share.station].link.send(Join(hops))
         for share in self.plan.shares:
-            await self._expect(self._peers[share.station], Joined, CONNECT_DEADLINE_S)
+            await self._peers.expect(self._peers[share.station], Joined, JOIN_DEADLINE_S)
 
     def _address_of(self, group: int) -> str:
         is_ours = group > self.plan.groups[-1].number
@@ -200,11 +155,11 @@ class Coordinator:
         for share in self.plan.shares:
             peer = self._peers[share.station]
             peer.link.send(Ask())
-            now = await self._expect(peer, Facts, ANSWER_DEADLINE_S)
+            now = await self._peers.expect(peer, Facts, ANSWER_DEADLINE_S)
             assert peer.loaded is not None
             rows.append(
                 StationFacts(
-                    name=peer.name,
+                    name=_name(peer),
                     stages=share.label,
                     weight_bytes=peer.loaded.weight_bytes,
                     kv_bytes=share.kv_bytes,
@@ -218,6 +173,7 @@ class Coordinator:
     async def open(self, request: Request) -> None:
         """Starts a stream on every station; waits until all have room for it."""
         self._stream += 1
+        self._epoch = self._sent = 0
         s = request.sampling
         word = Open(
             self._stream,
@@ -236,10 +192,10 @@ class Coordinator:
         await self._everyone(Close(self._stream), Closed)
 
     async def _everyone(self, word: Message, answer: type[Message]) -> None:
-        for peer in self._peers.values():
+        for peer in self._peers:
             peer.link.send(word)
-        for peer in self._peers.values():
-            await self._expect(peer, answer, ANSWER_DEADLINE_S)
+        for peer in self._peers:
+            await self._peers.expect(peer, answer, ANSWER_DEADLINE_S)
 
     # --- tokens ---
 
@@ -253,59 +209,40 @@ class Coordinator:
         """Logits [vocab] after the last of `ids`; the one trip through the mesh.
 
         All chunks are sent at once and follow each other down the chain; only the last row of the
-        last one is waited for.
+        last one is waited for. The next trip overwrites what this one returned.
         """
         first = self._peers[self.plan.station_of(0)].link
+        self._epoch += position < self._sent
+        self._sent = position + len(ids)
         self._arrival = asyncio.get_running_loop().create_future()
         for piece, start in chunks(ids, position):
             self._due = start
             rows = self.ends.embed(piece).data.cast("B")
-            first.send(Activation(self._stream, start, 0, 0, len(piece), rows))
-        return self.ends.logits(await self._wait(self._arrival, STEP_DEADLINE_S, "an answer to a token"))
+            first.send(Activation(self._stream, start, self._epoch, 0, len(piece), rows))
+        last = await self._peers.wait(self._arrival, STEP_DEADLINE_S, "an answer to a token")
+        return self.ends.logits(last)
 
     def _arrive(self, said: Activation) -> None:
         """The last residual of a chunk, straight from the socket."""
         width = self.model.config.hidden
-        if said.group != len(self.plan.groups) or len(said.payload) != said.rows * width * 4:
+        if said.group != self._end or len(said.payload) != said.rows * width * 4:
             raise PeerProblem(
                 f"{len(said.payload):,} bytes in {said.rows} rows for group {said.group}", fix=SAME_VERSION
             )
-        waits = self._arrival is not None and not self._arrival.done()
-        if self._arrival is not None and waits and (said.stream, said.position) == (self._stream, self._due):
+        if (said.stream, said.epoch) != (self._stream, self._epoch):
+            return  # of what was given up
+        self._peers.progress()
+        if said.position == self._due and self._arrival is not None and not self._arrival.done():
             rows = np.frombuffer(said.payload, dtype=np.float32).reshape(said.rows, width)
             self._arrival.set_result(rows[-1:].copy())
 
-    # --- waiting ---
 
-    async def _expect(self, peer: _Peer, kind: type[M], deadline_s: float) -> M:
-        """The next control message of a station; PeerProblem if it is of another kind."""
-        return _being(kind, await self._next(peer, deadline_s), peer)
-
-    async def _next(self, peer: _Peer, deadline_s: float) -> Message:
-        if not peer.said:
-            peer.arrival = asyncio.get_running_loop().create_future()
-            await self._wait(peer.arrival, deadline_s, f"an answer of station {peer.name}")
-        return peer.said.popleft()
-
-    async def _wait(self, future: asyncio.Future[T], deadline_s: float, what: str) -> T:
-        """The future's result, or the failure of any station, or PeerProblem after the deadline."""
-        if self._failure is not None:
-            raise self._failure
-        late = PeerProblem(f"{what} did not come within {deadline_s:g} s", fix="see that the stations run")
-        timer = asyncio.get_running_loop().call_later(deadline_s, self._fail, late)
-        self._waiting.add(future)
-        try:
-            return await future
-        finally:
-            timer.cancel()
-            self._waiting.discard(future)
-
-
-def _being(kind: type[M], said: Message, peer: _Peer) -> M:
-    if not isinstance(said, kind):
-        what = f"station {peer.name} said {type(said).__name__} where {kind.__name__} was due"
-        raise PeerProblem(what, fix=SAME_VERSION)
-    return said
+def _name(peer: Peer) -> str:
+    """Our name for a station, and its own if somebody gave it one."""
+    welcome = peer.link.welcome
+    if welcome is None or welcome.name in (peer.name, f"station-{welcome.pid}"):
+        return peer.name
+    return f"{peer.name} ({welcome.name})"
 
 
 def _spec(group: Group) -> GroupSpec:

@@ -49,7 +49,10 @@ class LoadedGroup:
         """The frame's payload as [rows, width]; a view. PeerProblem when it is of another size."""
         name = "r" if said.residual else self.main
         width = self.session.takes.get(name) if self.joins or not said.residual else None
-        n_bytes = len(said.payload)
+        n_bytes, end = len(said.payload), said.position + said.rows
+        if end > self.session.context:
+            what = f"rows up to position {end} where there is room for {self.session.context}"
+            raise PeerProblem(what, fix=SAME_VERSION)
         if width is None or n_bytes != said.rows * width * _F32_BYTES:
             raise PeerProblem(
                 f"{n_bytes:,} bytes in {said.rows} rows, which group {self.number} cannot take as {name}",
@@ -64,6 +67,7 @@ class Stream:
 
     tracks: dict[int, Track]
     halves: dict[tuple[int, int, bool], Floats] = field(default_factory=dict)
+    epoch: int = 0
 
     def inputs(self, group: LoadedGroup, said: Activation) -> dict[str, Floats] | None:
         """What the group runs on; None while the other half of a join is still on its way.
@@ -74,7 +78,10 @@ class Stream:
         if not group.joins:
             return {group.main: rows}
         other = self.halves.pop((said.group, said.position, not said.residual), None)
-        if other is None or len(other) != said.rows:
+        if other is not None and len(other) != said.rows:
+            what = f"halves of {len(other)} and {said.rows} rows meet at position {said.position}"
+            raise PeerProblem(what, fix=SAME_VERSION)
+        if other is None:
             self.halves[said.group, said.position, said.residual] = rows.copy()
             return None
         return {group.main: other, "r": rows} if said.residual else {group.main: rows, "r": other}
@@ -109,8 +116,11 @@ class Held:
         Payloads are views that the next run overwrites. PeerProblem for a frame that makes no sense.
         """
         stream = self.streams.get(said.stream)
-        if stream is None:
+        if stream is None or said.epoch < stream.epoch:
             return []
+        if said.epoch > stream.epoch:  # a rewind: halves from before it meet nobody
+            stream.epoch = said.epoch
+            stream.halves.clear()
         group = self.groups.get(said.group)
         if group is None:
             raise PeerProblem(f"a frame for group {said.group}, which is not here", fix=SAME_VERSION)
@@ -183,13 +193,20 @@ def understand(order: Load) -> Order:
         raise CheckpointProblem(
             f"{order.checkpoint} is not the file the coordinator opened", fix="give both the same model"
         )
-    groups = tuple((group.number, _stages(group, config)) for group in order.groups)
+    numbers = [group.number for group in order.groups]
+    if len(set(numbers)) < len(numbers):
+        raise PeerProblem(f"groups {numbers} are not all different", fix=SAME_VERSION)
+    groups = tuple((group.number, _stages(group, model)) for group in order.groups)
     understood = Order(model, dtype, order.threads, order.context, groups)
     model.refuse_if_short(understood.stages, dtype, order.context)
     return understood
 
 
-def _stages(group: GroupSpec, config: ModelConfig) -> tuple[Stage, ...]:
-    if not group.stages or any(stage.layer >= config.layers for stage in group.stages):
-        raise PeerProblem(f"group {group.number} names stages the model does not have", fix=SAME_VERSION)
-    return tuple(Stage(stage.layer, stage.kind) for stage in group.stages)
+def _stages(group: GroupSpec, model: Model) -> tuple[Stage, ...]:
+    """The group's stages, which must be neighbours in the model."""
+    stages = tuple(Stage(stage.layer, stage.kind) for stage in group.stages)
+    first = model.stages.index(stages[0]) if stages and stages[0] in model.stages else 0
+    if model.stages[first : first + len(stages)] != stages or not stages:
+        what = f"group {group.number} is no run of neighbouring stages of the model"
+        raise PeerProblem(what, fix=SAME_VERSION)
+    return stages

@@ -193,8 +193,7 @@ class Link:
 
     def _break(self, told: Problem, ended: Exception, code: WSCloseCode) -> None:
         if self._end is None:
-            fault = Fault(_clip(told.what, MAX_TEXT), _clip(told.fix, MAX_TEXT))
-            self._stop(fault, ended, code, told.what)
+            self._stop(fault(told), ended, code, told.what)
 
     def _stop(self, last: Fault | Bye | None, ended: Exception, code: WSCloseCode, reason: str) -> None:
         """Start the closing handshake; the peer closes the socket, or we do after `LINGER_S`.
@@ -317,6 +316,11 @@ async def _upgrade(session: Session, address: str, deadline_s: float) -> Link:
     if not links:  # picows calls it success when the socket closes before the upgrade
         raise PeerProblem(f"{peer} hung up before a word", fix=_SEE_ITS_OUTPUT)
     return links[0]
+
+
+def fault(problem: Problem, stream: int | None = None) -> Fault:
+    """The word that tells a problem, as long as a peer accepts."""
+    return Fault(_clip(problem.what, MAX_TEXT), _clip(problem.fix, MAX_TEXT), stream)
 
 
 def _address(transport: WSTransport) -> str:

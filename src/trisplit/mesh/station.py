@@ -14,7 +14,7 @@ from trisplit.errors import OwnProblem, PeerProblem, Problem
 from trisplit.machine import cpu_kind, gather_into_huge_pages, return_free_memory, rss_bytes
 from trisplit.mesh.address import host_and_port
 from trisplit.mesh.holding import Held, LoadedGroup, understand
-from trisplit.mesh.link import Link, connect
+from trisplit.mesh.link import Link, connect, fault
 from trisplit.mesh.server import listen
 from trisplit.wire.frame import SAME_VERSION, Activation
 from trisplit.wire.messages import (
@@ -46,6 +46,7 @@ class Station:
     def __init__(self, name: str) -> None:
         self.name = name
         self._coordinator: Link | None = None
+        self._mesh: str | None = None  # of the coordinator; rows of another are late or lost
         self._held: Held | None = None
         self._links: dict[str, Link] = {}
         self._ways: dict[int, Callable[[Activation], None]] = {}
@@ -53,7 +54,8 @@ class Station:
     async def accept(self, link: Link) -> None:
         """Serves one connection until it ends: a coordinator's orders, or a station's frames."""
         if link.hello is not None and link.hello.role == "station":
-            link.on_activation = self._take
+            mesh = link.hello.mesh
+            link.on_activation = lambda said: self._take(said) if mesh == self._mesh else None
             await link.wait_closed()
         elif self._coordinator is not None:
             await link.close_with(
@@ -67,6 +69,7 @@ class Station:
 
     async def _obey(self, link: Link) -> None:
         self._coordinator = link
+        self._mesh = link.hello.mesh if link.hello is not None else None
         link.on_activation = self._take
         try:
             while True:
@@ -76,7 +79,7 @@ class Station:
         except Exception as error:
             await link.close_with(self._failed(f"{type(error).__name__}: {error}"))
         finally:
-            self._coordinator, self._held = None, None
+            self._coordinator, self._held, self._mesh = None, None, None
             await self._leave()
             await link.close("the station is empty again")
 
@@ -95,8 +98,9 @@ class Station:
                 link.send(Closed(said.stream))
             case Bye() | Fault():
                 pass  # the next wait says why the link has ended
-            case Ask() if self._held:
-                link.send(Facts(rss_bytes(), self._held.frames, self._held.busy_ms))
+            case Ask():
+                held = self._held
+                link.send(Facts(rss_bytes(), held.frames if held else 0, held.busy_ms if held else 0.0))
             case _:
                 raise PeerProblem(
                     f"it said {type(said).__name__}, which no station answers", fix=SAME_VERSION
@@ -139,7 +143,7 @@ class Station:
 
     async def _link_to(self, address: str) -> Link:
         if address not in self._links:
-            hello = Hello(VERSION, mesh="", role="station", name=self.name)
+            hello = Hello(VERSION, mesh=self._mesh or "", role="station", name=self.name)
             self._links[address] = await connect(address, hello=hello, deadline_s=CONNECT_DEADLINE_S)
         return self._links[address]
 
@@ -162,7 +166,7 @@ class Station:
         hears of it at once and need not wait for a deadline.
         """
         try:
-            for on in self._holding().run(said):
+            for on in self._held.run(said) if self._held is not None else ():
                 self._way(on.group)(on)
         except Problem as problem:
             self._report(problem, said.stream)
@@ -185,7 +189,7 @@ class Station:
         """Tells the coordinator what went wrong on the way on."""
         if self._coordinator is not None:
             with contextlib.suppress(Problem):  # its link has ended too
-                self._coordinator.send(Fault(problem.what, problem.fix, stream))
+                self._coordinator.send(fault(problem, stream))
 
 
 async def serve(listen_at: str, *, name: str, announce: Callable[[str], None]) -> None:

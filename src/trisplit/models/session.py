@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -67,6 +69,8 @@ class StageSession:
         self.leaves = leaves(config, files[-1].stage)
         self.inputs = frozenset(given.name for given in self.ort.get_inputs())
         self.attentions = tuple(s.layer for s in self.stages if s.kind == "attention")
+        # Bound by address only: they must live as long as any track of this session.
+        self.rotary = rotary_tables(config, context) if self.attentions else {}
 
     @property
     def kv_bytes(self) -> int:
@@ -124,11 +128,7 @@ class Track:
         shape = (1, c.kv_heads, session.context, c.head_dim)
         self.session = session
         self.length = 0
-        self._kv = {
-            f"{part}_{layer}": np.empty(shape, dtype=np.float32)
-            for layer in session.attentions
-            for part in "kv"
-        }
+        self._kv = {f"{part}_{layer}": room(shape) for layer in session.attentions for part in "kv"}
         self._single = self._bind(1)
 
     def run(self, inputs: Mapping[str, NDArray[Any]], position: int) -> Floats:
@@ -179,13 +179,25 @@ class Track:
         output = np.zeros((1, 1 if name == "logits" else rows, width), np.float32)
         _bind_output(binding, f"{name}_out", output)
         if session.attentions:
-            places = {"last": last, "total": total, **rotary_tables(session.config, session.context)}
+            places = {"last": last, "total": total, **session.rotary}
             for name in places.keys() & session.inputs:
                 _bind_input(binding, name, places[name])
         for kv_name, array in self._kv.items():
             _bind_input(binding, f"past_{kv_name}", array)
             _bind_output(binding, f"present_{kv_name}", array)
         return _Bound(binding, inputs, last, total, output[0])
+
+
+def room(shape: tuple[int, ...]) -> Floats:
+    """Zeros that take memory only where they are written to.
+
+    numpy asks for 2 MB pages from 4 MB on, and gathering pages fills whatever is mapped: either way
+    one token would make the keys and values of a whole context resident.
+    """
+    pages = mmap.mmap(-1, 4 * math.prod(shape))
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, dtype=np.float32).reshape(shape)
 
 
 def _bind_input(binding: Any, name: str, array: NDArray[Any]) -> None:
