@@ -23,6 +23,7 @@ from typer.testing import CliRunner, Result
 from trisplit.cli import engines
 from trisplit.cli.app import app
 from trisplit.errors import PeerProblem, PlanProblem, Problem, RequestProblem, UnknownName
+from trisplit.machine import usable_cores
 from trisplit.models.decoder import Decoder
 from trisplit.models.model import Model, open_model
 
@@ -30,6 +31,7 @@ Tiny = Callable[[str], Path]
 
 PATIENCE_S = 30.0
 PROMPT = "the weights of a model"
+MANY = "9" * 30
 FACTS = {
     *("text", "token_ids", "finish_reason", "stations", "legs_per_token", "ms_per_token", "tok_per_s"),
     "identical_to_one_machine",
@@ -185,7 +187,9 @@ def test_check_sees_a_difference(
 
     monkeypatch.setattr("trisplit.cli.asking.alone", another)
     words = (tiny("llama"), PROMPT, "--max-tokens", "9", "--check", "--stations", at(stations, 2))
-    assert facts_of(*words)["identical_to_one_machine"] is False
+    result = run(*words, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["identical_to_one_machine"] is False
     assert "identical to one machine: NO (9 tokens)" in run(*words).stderr
 
 
@@ -307,8 +311,8 @@ def test_temperature_0_takes_no_notice_of_the_seed(tiny: Tiny) -> None:
         (("--cut", "third"), "no cut is named 'third'", "did you mean 'thirds'?"),
         (("--max-tokens", "0"), "max_tokens is 0", "ask for at least one token"),
         (("--max-tokens", "-1"), "max_tokens is -1", "ask for at least one token"),
-        (("--threads", "0"), "--threads 0 makes no sense", ""),
-        (("--threads", "1000000"), "--threads 1000000 makes no sense", ""),
+        (("--threads", "0"), f"--threads 0 on {usable_cores()} cores", "use 1 to"),
+        (("--threads", "1000000"), f"--threads 1000000 on {usable_cores()} cores", "use 1 to"),
         (
             ("--context", "1000000000"),
             "a context of 1,000,000,000 tokens was asked, the model was made for 1 to 512",
@@ -325,9 +329,20 @@ def test_temperature_0_takes_no_notice_of_the_seed(tiny: Tiny) -> None:
         (("--repetition-penalty", "0"), "repetition_penalty 0.0 is out of range", "it must be more than 0"),
         (("--seed", "-1"), "seed -1 is out of range", "it must be between 0 and 2^64 - 1"),
         (("--stop", ""), "a stop string is empty", "leave it out"),
-        (("--stations", "-1"), "--stations -1 is neither a number nor addresses", "write --stations 4"),
-        (("--stations", ""), "--stations  is neither a number nor addresses", "write --stations 4"),
-        (("--stations", "four"), "--stations four is neither a number nor addresses", "write --stations 4"),
+        (("--stations", "-1"), "--stations '-1' is neither a number nor addresses", "write --stations 4"),
+        (("--stations", ""), "--stations '' is neither a number nor addresses", "write --stations 4"),
+        (("--stations", "four"), "--stations 'four' is neither a number nor addresses", "write --stations 4"),
+        (("--stations", "1001"), "--stations 1001 are too many processes for one machine", "use 1000"),
+        (
+            ("--stations", "9" * 30),
+            f"--stations {'9' * 30} are too many processes for one machine",
+            "use 1000",
+        ),
+        (
+            ("--stations", "127.0.0.1:4001,127.0.0.1:4001"),
+            "station 127.0.0.1:4001 is named twice",
+            "name each",
+        ),
         (("--stations", "host:x"), "'host:x' is not an address", "write HOST:PORT"),
         (("--stations", "127.0.0.1:70000"), "port 70000 does not exist", "choose one below 65536"),
     ],

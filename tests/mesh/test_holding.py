@@ -144,9 +144,8 @@ def test_what_was_sent_before_a_rewind_is_void(model: Model) -> None:
     (down,) = map(owned, here.run(up))
     (to_rest,) = here.run(down)
     assert to_rest.epoch == 1
-    track = Track(
-        StageSession(model.config, list(model.files(layer_stages(range(1)), "f32")), context=8, threads=1)
-    )
+    files = list(model.files(layer_stages(range(1)), "f32"))
+    track = Track(StageSession(model.config, files, context=8, threads=1))
     np.testing.assert_array_equal(
         np.frombuffer(to_rest.payload, np.float32), truth(track, second, 0).reshape(-1)
     )

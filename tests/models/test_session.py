@@ -147,11 +147,7 @@ def test_rotary_tables_live_as_long_as_their_sessions(tiny: Tiny) -> None:
     track, fresh = whole(model), whole(model)
     x, files = rows(12, model.config.hidden), list(model.files(layer_stages(range(1)), "f32"))
     for context in range(50, 60):  # other tables, so that any cache of them forgets ours
-        Track(
-            StageSession(
-                model.config, list(model.files(layer_stages(range(1)), "f32")), context=context, threads=1
-            )
-        )
+        Track(StageSession(model.config, files, context=context, threads=1))
     gc.collect()
     rotary_tables.cache_clear()
     noise = [np.full((CONTEXT, 8), np.nan, np.float32) for _ in range(100)]
