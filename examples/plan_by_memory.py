@@ -4,8 +4,7 @@ import sys
 from pathlib import Path
 
 from trisplit.errors import PlanProblem
-from trisplit.mesh.costs import ends_bytes, stage_costs
-from trisplit.mesh.plan import CUTS, Room, parse_size, plan
+from trisplit.mesh.plan import CUTS, Room, parse_size
 from trisplit.models.convert import DTYPES
 from trisplit.models.model import open_model
 
@@ -14,7 +13,7 @@ rooms = [Room(f"s{i}", parse_size(text)) for i, text in enumerate(sys.argv[2:], 
 for dtype in DTYPES:
     for cut in CUTS:
         try:
-            drawn = plan(stage_costs(model, dtype, 1024), rooms, cut=cut, ends_bytes=ends_bytes(model, dtype))
+            drawn = plan_model(model, rooms, cut=cut, dtype=dtype, context=1024)
         except PlanProblem as problem:
             print(f"{dtype} {cut}: {problem}\n")
         else:

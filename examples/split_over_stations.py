@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from trisplit.mesh.coordinator import Coordinator
-from trisplit.mesh.costs import stage_costs
+from trisplit.mesh.costs import plan_model
 from trisplit.mesh.fleet import local_stations
-from trisplit.mesh.plan import Room, plan
+from trisplit.mesh.plan import Room
 from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Request
 from trisplit.models.model import open_model
@@ -21,7 +21,7 @@ async def main(path: Path, prompt: str) -> None:
     tokenizer = model.tokenizer()
     ends = Ends(model.config, *model.files(model.ends, "f32"), threads=1)
     rooms = [Room(name, None) for name in ("s1", "s2", "s3")]
-    drawn = plan(stage_costs(model, "f32", CONTEXT), rooms, cut="recut")
+    drawn = plan_model(model, rooms, cut="recut", dtype="f32", context=CONTEXT)
     print(drawn.table())
     request = Request(prompt_ids=tuple(tokenizer.encode(prompt)), sampling=Sampling(), max_tokens=24)
     answer = Generation(request, tokenizer.detokenizer(), CONTEXT)

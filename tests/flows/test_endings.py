@@ -19,9 +19,9 @@ from trisplit.errors import PeerProblem
 from trisplit.mesh import coordinator as coordinating
 from trisplit.mesh import peers
 from trisplit.mesh.coordinator import Coordinator
-from trisplit.mesh.costs import stage_costs
+from trisplit.mesh.costs import plan_model
 from trisplit.mesh.link import Link
-from trisplit.mesh.plan import Room, plan
+from trisplit.mesh.plan import Room
 from trisplit.mesh.server import listen
 from trisplit.models.ends import Ends
 from trisplit.models.generation import Request
@@ -194,7 +194,7 @@ async def lying(model: Model, answer: Callable[[Activation], Activation | None])
 
     server = await listen("127.0.0.1", 0, welcome=Welcome(VERSION, "liar", 1, "", ""), accept=accept)
     ends = Ends(model.config, *model.files(model.ends, "f32"), threads=1)
-    drawn = plan(stage_costs(model, "f32", CONTEXT), [Room("s1", None)], cut="layers")
+    drawn = plan_model(model, [Room("s1", None)], cut="layers", dtype="f32", context=CONTEXT)
     try:
         async with Coordinator(model, ends, drawn, {"s1": f"127.0.0.1:{server.port}"}) as mesh:
             async for _ in mesh.load("f32", context=CONTEXT, threads=1):

@@ -13,9 +13,9 @@ import pytest
 from tests.tiny import VARIANTS
 from trisplit.errors import PlanProblem
 from trisplit.mesh.coordinator import Coordinator
-from trisplit.mesh.costs import stage_costs
+from trisplit.mesh.costs import plan_model
 from trisplit.mesh.link import connect
-from trisplit.mesh.plan import CUTS, Room, plan
+from trisplit.mesh.plan import CUTS, Room
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.decoder import PREFILL_CHUNK, Decoder
 from trisplit.models.ends import Ends
@@ -84,7 +84,7 @@ async def all_plans(
     for count in (1, 2, 3, 5, 7):
         rooms = [Room(name, None) for name in list(stations)[:count]]
         try:
-            drawn = plan(stage_costs(model, dtype, CONTEXT), rooms, cut=cut)
+            drawn = plan_model(model, rooms, cut=cut, dtype=dtype, context=CONTEXT)
         except PlanProblem:
             assert count < len(CUTS[cut])
             continue
@@ -136,7 +136,7 @@ def test_mesh_is_decoder_when_quantized(
 def three(model: Model, cut: str, stations: Mapping[str, str]) -> Coordinator:
     ends = Ends(model.config, *model.files(model.ends, "f32"), threads=1)
     rooms = [Room(name, None) for name in list(stations)[:3]]
-    return Coordinator(model, ends, plan(stage_costs(model, "f32", CONTEXT), rooms, cut=cut), stations)
+    return Coordinator(model, ends, plan_model(model, rooms, cut=cut, dtype="f32", context=CONTEXT), stations)
 
 
 @pytest.mark.parametrize("cut", CUTS)

@@ -9,8 +9,8 @@ from pathlib import Path
 from trisplit.bench.peers import Answer
 from trisplit.bench.posts import Settings, context_of, decoding
 from trisplit.bench.rounds import Turn, alternate, spread, started
-from trisplit.mesh.costs import ends_bytes, stage_costs
-from trisplit.mesh.plan import Plan, Room, plan
+from trisplit.mesh.costs import plan_model
+from trisplit.mesh.plan import Plan, Room
 from trisplit.models.convert import Dtype
 from trisplit.models.model import Model, context_for, open_model, refuse_if_short
 
@@ -41,7 +41,7 @@ class MeshRow:
 def planned(model: Model, cut: str, stations: int, *, dtype: Dtype, context: int) -> Plan:
     """The plan for stations s1, s2, … that state no limit; PlanProblem where the cut needs more."""
     rooms = [Room(f"s{i}", None) for i in range(1, stations + 1)]
-    return plan(stage_costs(model, dtype, context), rooms, cut=cut, ends_bytes=ends_bytes(model, dtype))
+    return plan_model(model, rooms, cut=cut, dtype=dtype, context=context)
 
 
 async def mesh(

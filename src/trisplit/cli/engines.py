@@ -12,9 +12,9 @@ from trisplit.errors import RequestProblem, UnknownName
 from trisplit.machine import free_cores, rss_bytes, usable_cores
 from trisplit.mesh.address import host_and_port
 from trisplit.mesh.coordinator import Coordinator, StationFacts
-from trisplit.mesh.costs import ends_bytes, stage_costs
+from trisplit.mesh.costs import plan_model
 from trisplit.mesh.fleet import local_stations
-from trisplit.mesh.plan import CUTS, Plan, Room, plan
+from trisplit.mesh.plan import CUTS, Plan, Room
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.decoder import Decoder
 from trisplit.models.ends import Ends
@@ -181,7 +181,7 @@ async def engine(model: Model, s: Settings) -> AsyncIterator[Engine]:
             yield mesh
     elif s.processes:
         names = [f"s{i + 1}" for i in range(s.processes)]
-        used = [share.station for share in planned(model, s, names, context).shares]
+        used = [share.station for share in _planned(model, s, names, context).shares]
         async with local_stations(used) as addresses, _mesh(model, s, addresses, context, names) as mesh:
             yield mesh
     else:
@@ -197,10 +197,9 @@ def alone(model: Model, s: Settings) -> Alone:
     return Alone(Decoder(model.config, files, context=context, threads=threads), threads)
 
 
-def planned(model: Model, s: Settings, stations: Sequence[str], context: int) -> Plan:
-    """Which of these stations holds what."""
+def _planned(model: Model, s: Settings, stations: Sequence[str], context: int) -> Plan:
     rooms = [Room(name, None) for name in stations]
-    return plan(stage_costs(model, s.dtype, context), rooms, cut=s.cut, ends_bytes=ends_bytes(model, s.dtype))
+    return plan_model(model, rooms, cut=s.cut, dtype=s.dtype, context=context)
 
 
 @asynccontextmanager
@@ -208,7 +207,7 @@ async def _mesh(
     model: Model, s: Settings, addresses: Mapping[str, str], context: int, names: Sequence[str] = ()
 ) -> AsyncIterator[Mesh]:
     threads = s.threads or 1
-    drawn = planned(model, s, names or list(addresses), context)
+    drawn = _planned(model, s, names or list(addresses), context)
     with bars() as show:
         files = list(show.over(model.files(model.ends, s.dtype), "coordinator", len(model.ends)))
     ends = Ends(model.config, *files, threads=threads)

@@ -64,16 +64,14 @@ def plan(
     """Show which stage would lie on which station; nothing is loaded."""
     from trisplit.cli.engines import settings
     from trisplit.cli.names import find_model
-    from trisplit.mesh.costs import ends_bytes, stage_costs
-    from trisplit.mesh.plan import plan as planned
+    from trisplit.mesh.costs import plan_model
     from trisplit.models.model import context_for, open_model
 
     rooms = _rooms(stations, memory)
     asked = settings(stations="0", cut=cut, dtype=dtype, threads=None, context=context)
     opened = open_model(find_model(model))
     tokens = context_for(opened.config, context)
-    costs, ends = stage_costs(opened, asked.dtype, tokens), ends_bytes(opened, asked.dtype)
-    drawn = planned(costs, rooms, cut=cut, ends_bytes=ends)
+    drawn = plan_model(opened, rooms, cut=cut, dtype=asked.dtype, context=tokens)
     facts = {"model": model, "dtype": dtype, "context": tokens} | _plan_facts(drawn, rooms)
     _print(facts if as_json else None, [drawn.table()])
 

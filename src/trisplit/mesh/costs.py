@@ -1,8 +1,10 @@
-"""What the stages of a model ask of the stations that hold them, told from its header."""
+"""What a model asks of the stations that hold it, told from its header, and the plan for it."""
 
 from __future__ import annotations
 
-from trisplit.mesh.plan import KINDS, StageCost
+from collections.abc import Sequence
+
+from trisplit.mesh.plan import KINDS, Plan, Room, StageCost, plan
 from trisplit.models.convert import Dtype
 from trisplit.models.model import Model
 
@@ -22,3 +24,9 @@ def ends_bytes(model: Model, dtype: Dtype) -> int:
     """Bytes of embed and head; of a tied head its norm alone, for the rest is the embedding."""
     embed, head = (model.weight_bytes(stage, dtype) for stage in model.ends)
     return embed + (4 * model.config.hidden if model.config.tied_head else head)
+
+
+def plan_model(model: Model, rooms: Sequence[Room], *, cut: str, dtype: Dtype, context: int) -> Plan:
+    """Which of these stations holds which stages of a model; Problems as of `plan`."""
+    costs, ends = stage_costs(model, dtype, context), ends_bytes(model, dtype)
+    return plan(costs, rooms, cut=cut, ends_bytes=ends)
