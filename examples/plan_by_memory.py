@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from trisplit.errors import PlanProblem
+from trisplit.mesh.costs import plan_model
 from trisplit.mesh.plan import CUTS, Room, parse_size
 from trisplit.models.convert import DTYPES
 from trisplit.models.model import open_model
