@@ -110,6 +110,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "qwen2": {"family": "qwen2"},
     "qwen2-window": {"family": "qwen2", "use_sliding_window": True, "tied": False},
     "qwen3": {"family": "qwen3"},
+    "qwen3-biases": {"family": "qwen3", "attention_bias": True},
     "phi3": {"family": "phi3"},
     "phi3-partial-rotary": {
         "family": "phi3",
@@ -119,6 +120,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "sliding_window": None,
     },
     "gemma3": {"family": "gemma3_text", "layers": 6},
+    "gemma3-biases": {"family": "gemma3_text", "layers": 6, "attention_bias": True},
+    # What a config leaves out is what transformers takes for it; `...` leaves a key out.
+    "gemma3-defaults": {
+        "family": "gemma3_text",
+        "layers": 6,
+        "sliding_window": ...,
+        "layer_types": ...,
+        "rope_theta": ...,
+        "rope_local_base_freq": ...,
+        "rms_norm_eps": ...,
+        "hidden_activation": ...,
+        "query_pre_attn_scalar": ...,
+    },
     # As transformers 5 writes it; the attention scale is not that of the head dimension (as in the 27B).
     "gemma3-linear-rope": {
         "family": "gemma3_text",
@@ -132,7 +146,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
 }
 # GGUF has no words for a window on some layers of qwen2, nor for an attention scale of gemma3.
-GGUF_VARIANTS = tuple(name for name in VARIANTS if name not in ("qwen2-window", "gemma3-linear-rope"))
+GGUF_VARIANTS = tuple(
+    name for name in VARIANTS if name not in ("qwen2-window", "gemma3-linear-rope", "gemma3-defaults")
+)
 
 
 def build_variant(name: str, folder: Path, **changes: Any) -> Path:
@@ -154,7 +170,8 @@ def build(
     """Write config, weights and tokenizer of a tiny `family` model into `folder`, and return it.
 
     Every weight depends on the seed, its name and its shape alone, so that models which differ in one
-    override differ in nothing else. `dtype` is F32, F16 or BF16; more than one shard comes with an index.
+    override differ in nothing else; an override of `...` leaves its key out. `dtype` is F32, F16 or BF16;
+    more than one shard comes with an index.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = _config(family, layers, config_overrides)
@@ -186,7 +203,7 @@ def _config(family: str, layers: int, overrides: Config) -> Config:
             *(("rope_theta", "rope_local_base_freq") if "rope_parameters" in config else ()),
         ):
             del config[moved]
-    return config
+    return {key: value for key, value in config.items() if value is not ...}
 
 
 def _head_dim(config: Config) -> int:

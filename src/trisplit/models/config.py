@@ -34,7 +34,7 @@ def layer_stages(layers: range) -> tuple[Stage, ...]:
 class ModelConfig:
     """What the stages of a decoder need to know; the same whichever file it came from.
 
-    `windows` has one number a layer: the sliding window in tokens, 0 for full attention.
+    `windows` has one number a layer: the sliding window in tokens, 0 for full attention and only there.
     `inv_freq` and `local_inv_freq` are the rotary frequencies (radians per position) of
     full and of sliding layers, rope scaling already applied.
     """

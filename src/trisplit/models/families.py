@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 Names = Mapping[str, str]
+# Which layers have a window: none, all, those after a number of full ones, or most, in turns with full ones.
+Sliding = Literal["none", "all", "late", "turns"]
 
 _LAYER = "model.layers.{}."
 _HF: Final[Names] = {
@@ -45,7 +47,9 @@ _SANDWICH: Final[Names] = {
 }
 _FUSED: Final[Names] = {
     "qkv": _LAYER + "self_attn.qkv_proj.weight",
+    "qkv_bias": _LAYER + "self_attn.qkv_proj.bias",
     "gate_up": _LAYER + "mlp.gate_up_proj.weight",
+    "gate_up_bias": _LAYER + "mlp.gate_up_proj.bias",
 }
 
 GGUF_NAMES: Final[Names] = {
@@ -88,26 +92,44 @@ class Family:
     fused: bool = False  # one qkv matrix, one gate_up matrix
     qk_norm: bool = False  # RMS norm of each query and key head before rotation
     sandwich: bool = False  # a norm after attention and after the FFN too
-    qkv_bias: bool = False  # always
-    may_have_biases: bool = False  # when the config says so
+    qkv_bias: bool = False  # always; any family has the biases its file has
     norm_plus_one: bool = False  # safetensors store w, the norm multiplies by 1 + w (GGUF stores 1 + w)
     scales_embedding: bool = False
     gelu: bool = False
-    ties_by_default: bool = False
-    window_is_optional: bool = False  # a window counts only with use_sliding_window
-    windows_alternate: bool = False  # sliding and full layers take turns, each with its own rope base
+    sliding: Sliding = "none"  # in turns: each kind of layer with a rope base of its own
+    partial_rotary: bool = False  # of each head a part may stay as it is
     gguf_pairs_rows: bool = False  # GGUF stores q and k rows as rotary pairs (x0 y0 x1 y1 …)
+    # What transformers takes where config.json has no such key; None: no window, hidden / heads, head_dim.
+    window: int | None = None
+    head_dim: int | None = None
+    query_pre_attn_scalar: int | None = None
+    norm_eps: float = 1e-6
     rope_base: float = 10_000.0
+    tied: bool = False
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
     family.name: family
     for family in (
-        Family(name="llama", may_have_biases=True, gguf_pairs_rows=True),
-        Family(name="mistral", gguf_pairs_rows=True),
-        Family(name="qwen2", qkv_bias=True, window_is_optional=True),
-        Family(name="qwen3", names={**_HF, **_QK_NORM}, qk_norm=True, window_is_optional=True),
-        Family(name="phi3", names={**_HF, **_FUSED}, fused=True),
+        Family(name="llama", gguf_pairs_rows=True),
+        Family(name="mistral", sliding="all", window=4096, gguf_pairs_rows=True),
+        Family(name="qwen2", qkv_bias=True, sliding="late", window=4096),
+        Family(
+            name="qwen3",
+            names={**_HF, **_QK_NORM},
+            qk_norm=True,
+            sliding="late",
+            window=4096,
+            head_dim=128,
+        ),
+        Family(
+            name="phi3",
+            names={**_HF, **_FUSED},
+            fused=True,
+            sliding="all",
+            partial_rotary=True,
+            norm_eps=1e-5,
+        ),
         Family(
             name="gemma3_text",
             names={**_HF, **_QK_NORM, **_SANDWICH},
@@ -116,9 +138,12 @@ FAMILIES: Final[Mapping[str, Family]] = {
             norm_plus_one=True,
             scales_embedding=True,
             gelu=True,
-            ties_by_default=True,
-            windows_alternate=True,
+            sliding="turns",
+            window=4096,
+            head_dim=256,
+            query_pre_attn_scalar=256,
             rope_base=1_000_000.0,
+            tied=True,
         ),
     )
 }

@@ -11,7 +11,7 @@ import numpy as np
 from trisplit.errors import CheckpointProblem
 from trisplit.models.checkpoint import Checkpoint
 from trisplit.models.config import Activation, ModelConfig
-from trisplit.models.families import FAMILIES, GGUF_FAMILIES, Family
+from trisplit.models.families import FAMILIES, GGUF_FAMILIES, GGUF_NAMES, Family, Names
 from trisplit.models.keys import GET_AGAIN, Keys
 from trisplit.models.rope import frequencies
 
@@ -20,17 +20,23 @@ _ACTIVATIONS: Final[Mapping[str, Activation]] = {
     "swish": "silu",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
-# Hidden size over head dimension decides the attention scale of Gemma 3 27B alone; GGUF does not say so.
-_GEMMA3_27B_LAYERS: Final = 62
+_QKV_BIASES: Final = ("q_bias", "k_bias", "v_bias", "qkv_bias")
+_MLP_BIASES: Final = ("gate_bias", "up_bias", "gate_up_bias", "down_bias")
+_MOST_LAYERS: Final = 4096
+_WIDEST_HEAD: Final = 2**14
+# Defaults of transformers for keys of one family each.
+_QWEN_FULL_LAYERS: Final = 28
 _GEMMA3_PATTERN: Final = 6
 _GEMMA3_LOCAL_BASE: Final = 10_000.0
+# Hidden size over head dimension decides the attention scale of Gemma 3 27B alone; GGUF does not say so.
+_GEMMA3_27B_LAYERS: Final = 62
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
     """Facts of the model in `checkpoint`.
 
     Raises CheckpointProblem when the architecture, a rope scaling, an activation or a shape is
-    one we do not run, naming it.
+    one we do not run, naming it. What a config.json leaves out is what transformers takes for it.
     """
     config = _from_gguf(checkpoint) if checkpoint.kind == "gguf" else _from_hf(checkpoint)
     _refuse_impossible(config)
@@ -48,6 +54,27 @@ def _refuse_impossible(config: ModelConfig) -> None:
             f"head dimension {config.head_dim} is not a multiple of 16, as the rotary kernel needs",
             fix="use another model",
         )
+    if 2 * len(config.inv_freq) > config.head_dim:
+        what = f"{2 * len(config.inv_freq)} rotated dimensions in heads of {config.head_dim}"
+        raise CheckpointProblem(what, fix=GET_AGAIN)
+
+
+def _refuse_softcaps(keys: Keys) -> None:
+    if keys.has("attn_logit_softcapping") or keys.has("final_logit_softcapping"):
+        raise CheckpointProblem("logit soft-capping is not supported", fix="use another model")
+
+
+def _holds(checkpoint: Checkpoint, names: Names, layers: int, *roles: str) -> bool:
+    """Whether the file has a tensor of one of these roles in any layer."""
+    held = checkpoint.tensors.keys()
+    return any(
+        names[role].format(layer) in held for role in roles if role in names for layer in range(layers)
+    )
+
+
+def _in_turns(layers: int, pattern: int) -> tuple[bool, ...]:
+    """Every `pattern`th layer is full, the others slide."""
+    return tuple((layer + 1) % pattern != 0 for layer in range(layers))
 
 
 # --- config.json ----------------------------------------------------------------------------------
@@ -70,55 +97,76 @@ def _family_of_hf(keys: Keys) -> Family:
 
 
 def _hf_windows(keys: Keys, family: Family, layers: int) -> tuple[int, ...]:
-    window = keys.count("sliding_window", 0) if keys.has("sliding_window") else 0
-    kinds = keys.data.get("layer_types")
-    if family.window_is_optional and not keys.flag("use_sliding_window"):
-        return (0,) * layers
-    if isinstance(kinds, list) and len(kinds) == layers:
-        return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
-    if family.window_is_optional:
-        first = keys.count("max_window_layers", layers)
-        return tuple(window if layer >= first else 0 for layer in range(layers))
-    if family.windows_alternate:
-        pattern = keys.count("sliding_window_pattern", _GEMMA3_PATTERN)
-        return tuple(0 if (layer + 1) % pattern == 0 else window for layer in range(layers))
-    return (window,) * layers
+    """The window of each layer, 0 for full attention."""
+    off = family.sliding == "none" or (family.sliding == "late" and not keys.flag("use_sliding_window"))
+    if off or keys.is_null("sliding_window"):
+        window = None
+    else:
+        window = keys.size("sliding_window") if keys.has("sliding_window") else family.window
+    slides = _hf_sliding(keys, family, layers, window)
+    if window is None and any(slides):
+        raise CheckpointProblem(f"{keys.where} has sliding layers and no sliding_window", fix=GET_AGAIN)
+    return tuple(window or 0 if slide else 0 for slide in slides)
+
+
+def _hf_sliding(keys: Keys, family: Family, layers: int, window: int | None) -> tuple[bool, ...]:
+    """Which layers slide."""
+    kinds = keys.get("layer_types")
+    if kinds is not None and family.sliding in ("late", "turns"):
+        known = ["sliding_attention", "full_attention"]
+        if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in known for kind in kinds):
+            raise keys.wrong("layer_types", f"does not call each of {layers} layers sliding or full")
+        return tuple(kind == "sliding_attention" for kind in kinds)
+    if family.sliding == "turns":
+        return _in_turns(layers, keys.size("sliding_window_pattern", _GEMMA3_PATTERN))
+    first = keys.count("max_window_layers", _QWEN_FULL_LAYERS) if family.sliding == "late" else 0
+    return tuple(window is not None and layer >= first for layer in range(layers))
 
 
 def _hf_ropes(keys: Keys, family: Family, head_dim: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Frequencies of full and of sliding layers; configs of transformers 4 and 5 say them differently."""
-    new = Keys(keys.table("rope_parameters"), f"the rope settings of {keys.where}")
-    full = new.table("full_attention") or new.data or keys.table("rope_scaling")
-    local = new.table("sliding_attention")
-    rope = Keys(full, new.where)
-    base = rope.positive("rope_theta", keys.positive("rope_theta", family.rope_base))
+    new, where = keys.table("rope_parameters"), f"the rope settings of {keys.where}"
+    turns = family.sliding == "turns"
+    if new and turns != bool({"full_attention", "sliding_attention"} & new.keys()):
+        raise keys.wrong("rope_parameters", f"is not as {family.name} has it")
+    by_kind, old = Keys(new, where), keys.table("rope_scaling")
+    rope = Keys({**by_kind.table("full_attention"), **old} if turns else old or new, where)
+    base = rope.positive("rope_theta", keys.positive("rope_theta", family.rope_base, least=1), least=1)
     fraction = rope.positive("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0), most=1)
-    dim = int(head_dim * fraction) // 2 * 2
+    if fraction != 1 and not family.partial_rotary:
+        what = f"{family.name} with a partial_rotary_factor of {fraction:g} is not supported"
+        raise CheckpointProblem(what, fix="use another model")
+    dim = int(head_dim * fraction)
     main = frequencies(base, dim, rope)
-    if not family.windows_alternate:
+    if not turns:
         return main, ()
-    if local:
-        local_rope = Keys(local, rope.where)
-        return main, frequencies(local_rope.positive("rope_theta", _GEMMA3_LOCAL_BASE), dim, local_rope)
-    local_base = keys.positive("rope_local_base_freq", _GEMMA3_LOCAL_BASE)
-    return main, frequencies(local_base, dim, Keys({}, rope.where))
+    local = Keys(by_kind.table("sliding_attention"), where)
+    local_base = keys.positive("rope_local_base_freq", _GEMMA3_LOCAL_BASE, least=1)
+    return main, frequencies(local.positive("rope_theta", local_base, least=1), dim, local)
+
+
+def _hf_activation(keys: Keys, family: Family) -> Activation:
+    key, default = ("hidden_activation", "gelu_pytorch_tanh") if family.gelu else ("hidden_act", "silu")
+    act = keys.text(key, default)
+    if act not in _ACTIVATIONS:
+        raise CheckpointProblem(f"activation {act!r} is not supported", fix="silu and gelu_pytorch_tanh are")
+    return _ACTIVATIONS[act]
 
 
 def _from_hf(checkpoint: Checkpoint) -> ModelConfig:
     keys = Keys(checkpoint.metadata, str(checkpoint.path / "config.json"))
     family = _family_of_hf(keys)
-    layers, hidden, heads = (
-        keys.layers("num_hidden_layers"),
-        keys.size("hidden_size"),
-        keys.size("num_attention_heads"),
+    _refuse_softcaps(keys)
+    if keys.flag("use_bidirectional_attention"):
+        raise CheckpointProblem("attention in both directions is not supported", fix="use another model")
+    layers = keys.size("num_hidden_layers", most=_MOST_LAYERS)
+    hidden, heads = keys.size("hidden_size"), keys.size("num_attention_heads")
+    head_dim = keys.size("head_dim", family.head_dim or hidden // heads, most=_WIDEST_HEAD)
+    scalar = family.query_pre_attn_scalar and keys.positive(
+        "query_pre_attn_scalar", family.query_pre_attn_scalar
     )
-    head_dim = keys.size("head_dim", hidden // heads)
-    act = keys.text("hidden_activation", keys.text("hidden_act", "silu"))
-    if act not in _ACTIVATIONS:
-        raise CheckpointProblem(f"activation {act!r} is not supported", fix="silu and gelu_pytorch_tanh are")
-    if keys.has("attn_logit_softcapping") or keys.has("final_logit_softcapping"):
-        raise CheckpointProblem("logit soft-capping is not supported", fix="use another model")
     inv_freq, local = _hf_ropes(keys, family, head_dim)
+    biased, names = keys.flag("attention_bias"), family.names
     return ModelConfig(
         family=family.name,
         layers=layers,
@@ -129,17 +177,18 @@ def _from_hf(checkpoint: Checkpoint) -> ModelConfig:
         ffn=(keys.size("intermediate_size"),) * layers,
         vocab=keys.size("vocab_size"),
         context=keys.size("max_position_embeddings", 2048),
-        norm_eps=keys.number("rms_norm_eps", 1e-6),
-        tied_head=keys.flag("tie_word_embeddings", family.ties_by_default),
+        norm_eps=keys.positive("rms_norm_eps", family.norm_eps, most=1),
+        tied_head=keys.flag("tie_word_embeddings", family.tied) and names["head"] not in checkpoint.tensors,
         inv_freq=inv_freq,
         local_inv_freq=local,
         windows=_hf_windows(keys, family, layers),
-        activation=_ACTIVATIONS[act],
-        qkv_bias=family.qkv_bias or (family.may_have_biases and keys.flag("attention_bias")),
-        out_bias=family.may_have_biases and keys.flag("attention_bias"),
-        mlp_bias=family.may_have_biases and keys.flag("mlp_bias"),
+        activation=_hf_activation(keys, family),
+        # A family that always has biases has them in q, k and v alone, whatever the config says.
+        qkv_bias=family.qkv_bias or biased or _holds(checkpoint, names, layers, *_QKV_BIASES),
+        out_bias=(biased and not family.qkv_bias) or _holds(checkpoint, names, layers, "out_bias"),
+        mlp_bias=keys.flag("mlp_bias") or _holds(checkpoint, names, layers, *_MLP_BIASES),
         embed_scale=math.sqrt(hidden) if family.scales_embedding else 1.0,
-        attn_scale=1 / math.sqrt(keys.positive("query_pre_attn_scalar", head_dim)),
+        attn_scale=1 / math.sqrt(scalar or head_dim),
     )
 
 
@@ -152,32 +201,30 @@ def _gguf_frequencies(checkpoint: Checkpoint, keys: Keys, base: float, dim: int)
             raise CheckpointProblem(
                 "rope scaling 'longrope' is not supported", fix="use the short-context variant"
             )
-    scaling = keys.text("rope.scaling.type", "none")
-    facts = {"rope_type": scaling, "factor": keys.positive("rope.scaling.factor", 1.0)}
-    slowed = np.array(frequencies(base, dim, Keys(facts, keys.where)), dtype=np.float32)
-    if "rope_freqs.weight" in checkpoint.tensors:  # Llama 3.1's scaling, as divisors
-        slowed = slowed / checkpoint.read("rope_freqs.weight").reshape(-1)
-    return tuple(float(f) for f in slowed)
+    # llama.cpp scales by a factor wherever there is one, unless the type is none.
+    scaling = keys.text("rope.scaling.type", "linear")
+    factor = keys.positive("rope.scaling.factor", keys.number("rope.scale_linear", 1.0))
+    plain = frequencies(base, dim, Keys({"rope_type": scaling, "factor": factor}, keys.where))
+    divisors = checkpoint.tensors.get("rope_freqs.weight")  # Llama 3.1's scaling
+    if divisors is None:
+        return plain
+    slowed: tuple[float, ...] = ()
+    if divisors.shape == (len(plain),):
+        with np.errstate(all="ignore"):  # a divisor of 0 or next to it is told below
+            slowed = tuple((np.array(plain, np.float32) / checkpoint.read(divisors.name)).tolist())
+    if not slowed or not all(0 < frequency < math.inf for frequency in slowed):
+        what = f"{divisors.name} of {keys.where} does not divide {len(plain)} rotary frequencies"
+        raise CheckpointProblem(what, fix=GET_AGAIN)
+    return slowed
 
 
 def _gguf_windows(keys: Keys, family: Family, layers: int) -> tuple[int, ...]:
-    window = keys.count("attention.sliding_window", 0)
-    if family.windows_alternate:
-        pattern = keys.count("attention.sliding_window_pattern", _GEMMA3_PATTERN)
-        return tuple(0 if (layer + 1) % pattern == 0 else window for layer in range(layers))
-    return (0 if family.window_is_optional else window,) * layers
-
-
-def _gguf_ffn(keys: Keys, layers: int) -> tuple[int, ...]:
-    """FFN widths: one number, or one per layer."""
-    value = keys.data.get(keys.prefix + "feed_forward_length")
-    if isinstance(value, (list, tuple, np.ndarray)):
-        if len(value) != layers:
-            raise CheckpointProblem(
-                f"{len(value)} FFN widths for {layers} layers in {keys.where}", fix=GET_AGAIN
-            )
-        return tuple(int(v) for v in value)
-    return (keys.size("feed_forward_length"),) * layers
+    """The window of each layer, 0 for full attention: all of them where no window is given."""
+    window = keys.size("attention.sliding_window") if keys.number("attention.sliding_window", 0) else 0
+    slides = (family.sliding != "late",) * layers
+    if family.sliding == "turns":
+        slides = _in_turns(layers, keys.size("attention.sliding_window_pattern", _GEMMA3_PATTERN))
+    return tuple(window if slide else 0 for slide in slides)
 
 
 def _from_gguf(checkpoint: Checkpoint) -> ModelConfig:
@@ -190,17 +237,18 @@ def _from_gguf(checkpoint: Checkpoint) -> ModelConfig:
         )
     family = FAMILIES[GGUF_FAMILIES[arch]]
     keys = Keys(checkpoint.metadata, where, f"{arch}.")
-    layers, hidden, heads = (
-        keys.layers("block_count"),
-        keys.size("embedding_length"),
-        keys.size("attention.head_count"),
-    )
-    head_dim = keys.size("attention.key_length", hidden // heads)
-    dim = keys.size("rope.dimension_count", head_dim)
-    scalar = hidden / heads if family.windows_alternate and layers == _GEMMA3_27B_LAYERS else head_dim
-    embed = checkpoint.tensors.get("token_embd.weight")
-    if embed is None:
-        raise CheckpointProblem(f"token_embd.weight is missing in {where}", fix=GET_AGAIN)
+    _refuse_softcaps(keys)
+    layers = keys.size("block_count", most=_MOST_LAYERS)
+    hidden, heads = keys.size("embedding_length"), keys.size("attention.head_count")
+    head_dim = keys.size("attention.key_length", hidden // heads, most=_WIDEST_HEAD)
+    dim = keys.size("rope.dimension_count", head_dim, most=_WIDEST_HEAD)
+    turns = family.sliding == "turns"
+    scalar = hidden / heads if turns and layers == _GEMMA3_27B_LAYERS else head_dim
+    local_base = keys.positive("rope.freq_base_swa", _GEMMA3_LOCAL_BASE, least=1)
+    embed = checkpoint.tensors.get(GGUF_NAMES["embed"])
+    if embed is None or len(embed.shape) != 2:
+        what = f"{GGUF_NAMES['embed']} {'is missing' if embed is None else 'is no matrix'} in {where}"
+        raise CheckpointProblem(what, fix=GET_AGAIN)
     return ModelConfig(
         family=family.name,
         layers=layers,
@@ -208,22 +256,18 @@ def _from_gguf(checkpoint: Checkpoint) -> ModelConfig:
         heads=heads,
         kv_heads=keys.size("attention.head_count_kv", heads),
         head_dim=head_dim,
-        ffn=_gguf_ffn(keys, layers),
+        ffn=keys.sizes("feed_forward_length", layers),
         vocab=embed.shape[0],
         context=keys.size("context_length"),
-        norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
-        tied_head="output.weight" not in checkpoint.tensors,
-        inv_freq=_gguf_frequencies(checkpoint, keys, keys.positive("rope.freq_base", 10_000.0), dim),
-        local_inv_freq=frequencies(
-            keys.positive("rope.freq_base_swa", _GEMMA3_LOCAL_BASE), dim, Keys({}, where)
-        )
-        if family.windows_alternate
-        else (),
+        norm_eps=keys.positive("attention.layer_norm_rms_epsilon", most=1),
+        tied_head=GGUF_NAMES["head"] not in checkpoint.tensors,
+        inv_freq=_gguf_frequencies(checkpoint, keys, keys.positive("rope.freq_base", 10_000.0, least=1), dim),
+        local_inv_freq=frequencies(local_base, dim, Keys({}, where)) if turns else (),
         windows=_gguf_windows(keys, family, layers),
         activation="gelu_tanh" if family.gelu else "silu",
-        qkv_bias="blk.0.attn_q.bias" in checkpoint.tensors or "blk.0.attn_qkv.bias" in checkpoint.tensors,
-        out_bias="blk.0.attn_output.bias" in checkpoint.tensors,
-        mlp_bias="blk.0.ffn_down.bias" in checkpoint.tensors,
+        qkv_bias=family.qkv_bias or _holds(checkpoint, GGUF_NAMES, layers, *_QKV_BIASES),
+        out_bias=_holds(checkpoint, GGUF_NAMES, layers, "out_bias"),
+        mlp_bias=_holds(checkpoint, GGUF_NAMES, layers, *_MLP_BIASES),
         embed_scale=math.sqrt(hidden) if family.scales_embedding else 1.0,
         attn_scale=1 / math.sqrt(scalar),
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trisplit.errors import CheckpointProblem
 from trisplit.models.keys import GET_AGAIN, Keys
+
+_STEP: Final = 16  # of the cosines onnxruntime takes 8 at a time, one for two dimensions
 
 
 def _plain_frequencies(base: float, dim: int) -> NDArray[np.float32]:
@@ -20,10 +23,10 @@ def _plain_frequencies(base: float, dim: int) -> NDArray[np.float32]:
 def _llama3_frequencies(plain: NDArray[np.float32], rope: Keys) -> NDArray[np.float32]:
     """Llama 3.1's scaling: long waves are slowed by `factor`, short ones kept, a smooth ramp between."""
     factor = rope.positive("factor")
-    low, high = rope.positive("low_freq_factor", 1.0), rope.positive("high_freq_factor", 4.0)
+    low, high = rope.positive("low_freq_factor"), rope.positive("high_freq_factor")
     if low >= high:
         raise CheckpointProblem(f"low_freq_factor {low} is not below {high} in {rope.where}", fix=GET_AGAIN)
-    old_context = rope.positive("original_max_position_embeddings", 8192)
+    old_context = rope.positive("original_max_position_embeddings")
     wavelength = 2 * math.pi / plain
     ramp = np.clip((old_context / wavelength - low) / (high - low), 0.0, 1.0)
     scaled: NDArray[np.float32] = ((1 - ramp) * plain / factor + ramp * plain).astype(np.float32)
@@ -33,8 +36,14 @@ def _llama3_frequencies(plain: NDArray[np.float32], rope: Keys) -> NDArray[np.fl
 def frequencies(base: float, dim: int, scaling: Keys) -> tuple[float, ...]:
     """Radians per position of each rotated pair, [dim / 2], slowed as `scaling` says.
 
-    CheckpointProblem for a scaling we do not run, naming it.
+    CheckpointProblem for a scaling we do not run, naming it, and for a number of rotated dimensions
+    `dim` that the kernel does not take.
     """
+    if dim < 1 or dim % _STEP:
+        raise CheckpointProblem(
+            f"{dim} rotated dimensions are not a multiple of {_STEP}, as the rotary kernel needs",
+            fix="use another model",
+        )
     plain = _plain_frequencies(base, dim)
     kind = scaling.text("rope_type", scaling.text("type", "default"))
     if kind in ("default", "none"):
