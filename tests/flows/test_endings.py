@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,19 @@ from trisplit.models.generation import Request
 from trisplit.models.model import Model, open_model
 from trisplit.models.sampling import Sampling
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import VERSION, Close, Closed, Join, Joined, Load, Loaded, Open, Opened, Welcome
+from trisplit.wire.messages import (
+    VERSION,
+    Ask,
+    Close,
+    Closed,
+    Join,
+    Joined,
+    Load,
+    Loaded,
+    Open,
+    Opened,
+    Welcome,
+)
 
 PATIENCE_S = 30.0
 CONTEXT = 64
@@ -140,6 +153,45 @@ def test_ctrl_c_while_loading_leaves_nothing(deep: Path, stations: str, tmp_path
     assert gone(born)
 
 
+@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGTERM])
+def test_a_closed_terminal_while_loading_leaves_nothing(deep: Path, how: int, tmp_path: Path) -> None:
+    environment = {**os.environ, "TRISPLIT_CACHE": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trisplit", "generate", str(deep), "hello", "--stations", "3", *LONG],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: list(tmp_path.rglob("attention-*.safetensors")), "a station to convert")
+    born = children(process.pid)
+    assert len(born) == 3
+    process.send_signal(how)
+    _, error = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == -how
+    assert error == ""
+    until(lambda: gone(born), "the stations to end")
+
+
+def test_a_station_killed_while_loading_is_named(deep: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "TRISPLIT_CACHE": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trisplit", "generate", str(deep), "hello", "--stations", "3", *LONG],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: list(tmp_path.rglob("attention-*.safetensors")), "a station to convert")
+    stations = sorted(children(process.pid))
+    os.kill(stations[1], signal.SIGKILL)
+    out, error = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (1, "")
+    assert "station s2" in error
+    assert "Traceback" not in error
+    assert gone(stations)
+
+
 def test_stations_end_when_their_parent_is_killed(deep: Path) -> None:
     with running("generate", str(deep), "hello", "--stations", "3", *LONG) as process:
         assert process.stdout is not None
@@ -171,38 +223,55 @@ def test_a_station_outlives_its_coordinator_and_serves_the_next(
 # --- a station that lies --------------------------------------------------------------------------
 
 
-async def lying(model: Model, answer: Callable[[Activation], Activation | None]) -> None:
-    """One step through a mesh whose only station answers every frame with `answer(frame)`."""
+@dataclass
+class Liar:
+    """A station that answers every frame with `answer(frame)` and says nothing to messages of kind `mute`."""
 
-    async def accept(link: Link) -> None:
+    answer: Callable[[Activation], Activation | None] = lambda _: None
+    mute: type | None = None
+    heard: list[object] = field(default_factory=list)
+
+    async def accept(self, link: Link) -> None:
         def on_activation(said: Activation) -> None:
-            back = answer(said)
+            back = self.answer(said)
             if back is not None:
                 link.send(back)
 
         link.on_activation = on_activation
         while True:
-            match await link.receive(None):
-                case Load():
-                    link.send(Loaded(1, 1, 1, True))
-                case Join():
-                    link.send(Joined())
-                case Open(stream=stream):
-                    link.send(Opened(stream))
-                case Close(stream=stream):
-                    link.send(Closed(stream))
+            said = await link.receive(None)
+            self.heard.append(said)
+            if not isinstance(said, self.mute or ()):
+                match said:
+                    case Load():
+                        link.send(Loaded(1, 1, 1, True))
+                    case Join():
+                        link.send(Joined())
+                    case Open(stream=stream):
+                        link.send(Opened(stream))
+                    case Close(stream=stream):
+                        link.send(Closed(stream))
 
-    server = await listen("127.0.0.1", 0, welcome=Welcome(VERSION, "liar", 1, "", ""), accept=accept)
-    ends = Ends(model.config, *model.files(model.ends, "f32"), threads=1)
-    drawn = plan_model(model, [Room("s1", None)], cut="layers", dtype="f32", context=CONTEXT)
-    try:
-        async with Coordinator(model, ends, drawn, {"s1": f"127.0.0.1:{server.port}"}) as mesh:
-            async for _ in mesh.load("f32", context=CONTEXT, threads=1):
-                pass
-            await mesh.open(Request(prompt_ids=(5, 6), sampling=Sampling(), max_tokens=3))
-            await mesh.forward((5, 6), 0)
-    finally:
-        await server.close()
+    async def trip(self, model: Model, request: Request) -> None:
+        """One step through a mesh whose only station this is."""
+        server = await listen("127.0.0.1", 0, welcome=Welcome(VERSION, "liar", 1, "", ""), accept=self.accept)
+        ends = Ends(model.config, *model.files(model.ends, "f32"), threads=1)
+        drawn = plan_model(model, [Room("s1", None)], cut="layers", dtype="f32", context=CONTEXT)
+        try:
+            async with Coordinator(model, ends, drawn, {"s1": f"127.0.0.1:{server.port}"}) as mesh:
+                async for _ in mesh.load("f32", context=CONTEXT, threads=1):
+                    pass
+                await mesh.open(request)
+                await mesh.facts() if self.mute is Ask else await mesh.forward(request.prompt_ids, 0)
+        finally:
+            await server.close()
+
+
+ASKED = Request(
+    prompt_ids=(5, 6),
+    sampling=Sampling(temperature=0.7, top_k=9, top_p=0.8, min_p=0.1, repetition_penalty=1.2, seed=2**64 - 1),
+    max_tokens=3,
+)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +287,7 @@ def test_an_answer_that_makes_no_sense_ends_the_request(
     answer: Callable[[Activation], Activation], said: str, tiny: Callable[[str], Path]
 ) -> None:
     with pytest.raises(Exception, match=said) as caught:
-        asyncio.run(lying(open_model(tiny("llama")), answer))
+        asyncio.run(Liar(answer).trip(open_model(tiny("llama")), ASKED))
     assert caught.value.__class__.__name__ in ("PeerProblem", "OwnProblem")
 
 
@@ -228,4 +297,26 @@ def test_an_answer_that_never_comes_ends_at_the_deadline(
     monkeypatch.setattr(coordinating, "STEP_DEADLINE_S", 0.2)
     monkeypatch.setattr(peers, "PING_DEADLINE_S", 0.1)
     with pytest.raises(PeerProblem, match=r"an answer to a token did not come within 0\.2 s"):
-        asyncio.run(lying(open_model(tiny("llama")), lambda _: None))
+        asyncio.run(Liar().trip(open_model(tiny("llama")), ASKED))
+
+
+@pytest.mark.parametrize("kind", [Load, Join, Open, Ask])
+def test_every_wait_has_a_deadline(
+    kind: type, tiny: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for deadline in ("LOAD", "JOIN", "ANSWER", "STEP"):
+        monkeypatch.setattr(coordinating, f"{deadline}_DEADLINE_S", 0.2)
+    monkeypatch.setattr(peers, "PING_DEADLINE_S", 0.1)
+    with pytest.raises(PeerProblem, match=r"an answer of station s1 did not come within 0\.2 s"):
+        asyncio.run(Liar(mute=kind).trip(open_model(tiny("llama")), ASKED))
+
+
+def test_opening_a_stream_says_all_a_tail_needs_to_sample(tiny: Callable[[str], Path]) -> None:
+    model = open_model(tiny("llama"))
+    back = bytes(4 * model.config.hidden * 2)
+    liar = Liar(lambda said: Activation(said.stream, 0, said.epoch, 1, said.rows, back))
+    asyncio.run(liar.trip(model, ASKED))
+    (said,) = [said for said in liar.heard if isinstance(said, Open)]
+    assert (said.stream, said.prompt_ids) == (1, ASKED.prompt_ids)
+    for name in Sampling.__dataclass_fields__:
+        assert getattr(said, name) == getattr(ASKED.sampling, name)

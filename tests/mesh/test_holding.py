@@ -114,6 +114,22 @@ def test_rows_marked_so_pass_attention_one_by_one(model: Model) -> None:
     np.testing.assert_array_equal(np.frombuffer(back[0].payload, np.float32).reshape(4, -1), singles)
 
 
+def test_nothing_is_batched_where_rows_are_not_equal(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that rounds rows differently in company gets them one by one, marked or not."""
+    here = replace(held(model), rows_equal=False)
+    seen: list[int] = []
+    honest = Track.run
+
+    def watched(track: Track, inputs: dict[str, np.ndarray], position: int) -> np.ndarray:
+        seen.append(len(next(iter(inputs.values()))))
+        return honest(track, inputs, position)
+
+    monkeypatch.setattr(Track, "run", watched)
+    up, _ = map(owned, here.run(frame(rows(model, 4), flags=ROW_BY_ROW)))
+    here.run(up)
+    assert seen == [1] * 8
+
+
 def test_frames_of_a_closed_stream_are_dropped(model: Model) -> None:
     here = held(model)
     here.close(STREAM)
