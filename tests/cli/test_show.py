@@ -98,7 +98,7 @@ def test_parameters_and_bytes_by_kind_of_stage(tiny: Build) -> None:
         "int8": int8,
         "int4": int4 | {"total": sum(int4.values())},
     }
-    assert (facts["family"], facts["kind"], facts["unused"], facts["unsupported"]) == (
+    assert (facts["family"], facts["format"], facts["unused"], facts["unsupported"]) == (
         "llama",
         "safetensors",
         [],

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from trisplit.errors import CheckpointProblem
-from trisplit.models.checkpoint import CHUNK_VALUES, INDEX, TensorInfo, open_checkpoint
+from trisplit.models.checkpoint import CHUNK_VALUES, TensorInfo, open_checkpoint
+from trisplit.models.folder import INDEX
 
 CONFIG = {"model_type": "llama", "hidden_size": 4}
 RNG = np.random.default_rng(0)
@@ -68,7 +69,7 @@ def test_reads_the_three_float_types_as_stored(tmp_path: Path) -> None:
     half, brain = A.astype(np.float16), A.astype(ml_dtypes.bfloat16)
     folder = folder_of(tmp_path / "m", {"model.safetensors": {"f32": A, "f16": half, "bf16": brain}})
     checkpoint = open_checkpoint(folder)
-    assert (checkpoint.path, checkpoint.kind, checkpoint.metadata) == (folder, "safetensors", CONFIG)
+    assert (checkpoint.path, checkpoint.format, checkpoint.metadata) == (folder, "safetensors", CONFIG)
     assert checkpoint.tensors == {
         "f32": TensorInfo("f32", (3, 5), "F32", 60),
         "f16": TensorInfo("f16", (3, 5), "F16", 30),

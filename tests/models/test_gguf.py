@@ -192,7 +192,7 @@ def test_float_types_and_shapes(tmp_path: Path) -> None:
     writer.add_tensor("bf16", gguf.quants.quantize(source, Type.BF16), raw_dtype=Type.BF16)
     finish(writer)
     checkpoint = open_checkpoint(tmp_path / "m.gguf")
-    assert (checkpoint.path, checkpoint.kind) == (tmp_path / "m.gguf", "gguf")
+    assert (checkpoint.path, checkpoint.format) == (tmp_path / "m.gguf", "gguf")
     assert [(t.shape, t.dtype, t.n_bytes) for t in checkpoint.tensors.values()] == [
         ((2, 3, 5), "F32", 120),
         ((2, 3, 5), "F16", 60),

@@ -123,7 +123,7 @@ class Inspection:
 
     model: str
     path: str
-    kind: str
+    format: str
     architecture: str
     stored: tuple[StoredType, ...]
     shapes: Shapes | None = None
@@ -144,7 +144,7 @@ class Inspection:
         return {
             "model": self.model,
             "path": self.path,
-            "kind": self.kind,
+            "format": self.format,
             "architecture": self.architecture,
             "family": self.shapes.family if self.shapes else None,
             "shapes": self.shapes and asdict(self.shapes),
@@ -183,7 +183,7 @@ def inspect(name: str, path: Path) -> Inspection:
     facts = Inspection(
         model=name,
         path=str(checkpoint.path),
-        kind=checkpoint.kind,
+        format=checkpoint.format,
         architecture=_architecture(checkpoint),
         stored=_stored(checkpoint),
     )
@@ -206,7 +206,7 @@ def inspect(name: str, path: Path) -> Inspection:
 
 def _architecture(checkpoint: Checkpoint) -> str:
     """The file's own word for what it is."""
-    key = "general.architecture" if checkpoint.kind == "gguf" else "model_type"
+    key = "general.architecture" if checkpoint.format == "gguf" else "model_type"
     return str(checkpoint.metadata.get(key) or checkpoint.metadata.get("architectures") or "not named")
 
 
@@ -244,7 +244,7 @@ class _Need:
 def _promised(model: Model) -> dict[str, _Need]:
     """Every tensor the stages are made of, by the file's name for it; a tied head is the embedding."""
     config = model.config
-    names = FAMILIES[config.family].names if model.checkpoint.kind == "safetensors" else GGUF_NAMES
+    names = FAMILIES[config.family].names if model.checkpoint.format == "safetensors" else GGUF_NAMES
     needs: dict[str, _Need] = {}
     for stage in model.stages:
         parts = layout(config, stage)
@@ -292,7 +292,7 @@ def _unreadable(checkpoint: Checkpoint, needed: Iterable[str]) -> Iterator[Reaso
     for tensor in needed:
         if tensor in checkpoint.tensors and not _is_readable(checkpoint, tensor):
             by_type[checkpoint.tensors[tensor].dtype].append(tensor)
-    known = "F32, F16, BF16" + (", Q4_0 to Q8_0, Q2_K to Q6_K" if checkpoint.kind == "gguf" else "")
+    known = "F32, F16, BF16" + (", Q4_0 to Q8_0, Q2_K to Q6_K" if checkpoint.format == "gguf" else "")
     for dtype, tensors in sorted(by_type.items()):
         what = f"tensors are stored as {dtype}, which we do not read: {some(tensors)}"
         yield Reason(what, f"take the model as one of {known}")

@@ -17,7 +17,7 @@ from trisplit.errors import CheckpointProblem, RequestProblem
 PLAIN = "use plain completion instead: `trisplit generate` with the prompt as it should stand"
 
 
-class Generation(Extension):
+class GenerationTag(Extension):
     """`{% generation %}` marks what to train on; when a prompt is written it is only its content."""
 
     tags = {"generation"}  # noqa: RUF012 jinja declares it so
@@ -59,7 +59,7 @@ def render(template: str, messages: Sequence[Mapping[str, str]], *, bos_token: s
 
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise

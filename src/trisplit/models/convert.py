@@ -211,7 +211,7 @@ class _Reader:
     # --- reading ---
 
     def _name(self, role: str, layer: int) -> str:
-        names = FAMILIES[self.config.family].names if self.checkpoint.kind == "safetensors" else GGUF_NAMES
+        names = FAMILIES[self.config.family].names if self.checkpoint.format == "safetensors" else GGUF_NAMES
         return names[role].format(layer)
 
     def _stored(self, role: str, layer: int) -> str:
@@ -233,7 +233,7 @@ class _Reader:
 
     def _order(self, role: str, rows: int) -> NDArray[np.int64] | None:
         """Row order that undoes GGUF's rotary pairs (x0 y0 x1 y1 …) for llama-like q and k."""
-        paired = self.checkpoint.kind == "gguf" and FAMILIES[self.config.family].gguf_pairs_rows
+        paired = self.checkpoint.format == "gguf" and FAMILIES[self.config.family].gguf_pairs_rows
         if not paired or role not in ("q", "k", "q_bias", "k_bias"):
             return None
         pairs = np.arange(rows).reshape(-1, self.config.head_dim // 2, 2)
@@ -242,7 +242,7 @@ class _Reader:
     def _norm(self, role: str, layer: int, width: int) -> Floats:
         """A norm's weights, as they multiply."""
         weights = self._read(role, layer, (width,))
-        stores_plain = FAMILIES[self.config.family].norm_plus_one and self.checkpoint.kind == "safetensors"
+        stores_plain = FAMILIES[self.config.family].norm_plus_one and self.checkpoint.format == "safetensors"
         return weights + 1 if stores_plain else weights
 
     # --- packing ---

@@ -1,4 +1,4 @@
-"""GGUF files as parts of a checkpoint: their header, their keys, and the codecs of their tensor types.
+"""GGUF files as members of a checkpoint: their header, their keys, and the codecs of their tensor types.
 
 The layout is that of the GGUF specification (ggml/docs/gguf.md), versions 2 and 3, little endian:
 magic, version, number of tensors, number of keys, the keys, the descriptions of the tensors, padding,
@@ -29,7 +29,7 @@ from trisplit.errors import CheckpointProblem
 from trisplit.models.checkpoint import (
     Codec,
     Files,
-    Part,
+    Member,
     Place,
     StoredFile,
     TensorInfo,
@@ -94,7 +94,7 @@ class StoredArray:
         return texts
 
 
-class Keys(Mapping[str, Any]):
+class StoredKeys(Mapping[str, Any]):
     """The keys of a GGUF: numbers, bools, texts, and lists of them.
 
     A list is read from the file each time it is asked for, so keep what you need of it. Bytes
@@ -122,8 +122,8 @@ class Keys(Mapping[str, Any]):
 class Header:
     """What a GGUF says about itself before the first tensor."""
 
-    keys: Keys
-    part: Part
+    keys: StoredKeys
+    member: Member
 
 
 class _Cursor:
@@ -164,23 +164,23 @@ def open_gguf(path: Path) -> Files:
     header = read_header(path)
     count = header.keys.get("split.count", 1)
     if not isinstance(count, int) or count <= 1:
-        return assemble(path, "gguf", header.keys, [header.part])
+        return assemble(path, "gguf", header.keys, [header.member])
     named = _MEMBER.fullmatch(path.name)
     if named is None or int(named[3]) != count:
         what = f"{path} is one of {count} files, and its name does not say which"
         raise CheckpointProblem(what, fix=f"name the files …-00001-of-{count:05d}.gguf and so on")
-    members = [path.with_name(f"{named[1]}-{i:05d}-of-{named[3]}.gguf") for i in range(1, count + 1)]
-    if missing := [member.name for member in members if not os.path.isfile(member)]:
+    paths = [path.with_name(f"{named[1]}-{i:05d}-of-{named[3]}.gguf") for i in range(1, count + 1)]
+    if missing := [each.name for each in paths if not os.path.isfile(each)]:
         raise CheckpointProblem(f"{path.parent} lacks {some(missing)}", fix="fetch what is missing")
-    headers = [header if member == path else read_header(member) for member in members]
-    for number, (member, at) in enumerate(zip(members, headers)):
+    headers = [header if each == path else read_header(each) for each in paths]
+    for number, (each, at) in enumerate(zip(paths, headers)):
         if (at.keys.get("split.no"), at.keys.get("split.count")) != (number, count):
-            raise damaged(member, f"it does not say that it is number {number + 1} of {count}")
-    n_tensors = sum(len(at.part.places) for at in headers)
+            raise damaged(each, f"it does not say that it is number {number + 1} of {count}")
+    n_tensors = sum(len(at.member.places) for at in headers)
     promised = headers[0].keys.get("split.tensors.count", n_tensors)
     if promised != n_tensors:
-        raise damaged(members[0], f"it promises {promised} tensors, the {count} files hold {n_tensors:,}")
-    return assemble(members[0], "gguf", headers[0].keys, [at.part for at in headers])
+        raise damaged(paths[0], f"it promises {promised} tensors, the {count} files hold {n_tensors:,}")
+    return assemble(paths[0], "gguf", headers[0].keys, [at.member for at in headers])
 
 
 def read_header(path: Path) -> Header:
@@ -195,7 +195,7 @@ def read_header(path: Path) -> Header:
             entries = _read_entries(cursor, n_tensors)
             digest = hashlib.sha256(data[: cursor.at]).digest()
     places = _places(file, entries, cursor.at, keys.get("general.alignment", 32))
-    return Header(Keys(keys), Part(file, digest, places))
+    return Header(StoredKeys(keys), Member(file, digest, places))
 
 
 def _read_start(file: StoredFile, start: bytes) -> tuple[int, int]:

@@ -38,7 +38,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     Raises CheckpointProblem when the architecture, a rope scaling, an activation or a shape is
     one we do not run, naming it. What a config.json leaves out is what transformers takes for it.
     """
-    config = _from_gguf(checkpoint) if checkpoint.kind == "gguf" else _from_hf(checkpoint)
+    config = _from_gguf(checkpoint) if checkpoint.format == "gguf" else _from_hf(checkpoint)
     _refuse_impossible(config)
     return config
 

@@ -56,7 +56,7 @@ class Model:
 
     def tokenizer(self) -> Tokenizer:
         """The model's own tokenizer."""
-        if self.checkpoint.kind == "gguf":
+        if self.checkpoint.format == "gguf":
             return tokenizer_from_gguf(self.checkpoint.metadata)
         return tokenizer_from_folder(self.checkpoint.path)
 
