@@ -245,6 +245,19 @@ def test_weights_that_do_not_serve_are_named(
     assert facts["parameters"]["down"] == DOWN
 
 
+def test_every_command_refuses_a_model_that_lacks_a_tensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRISPLIT_CACHE", str(tmp_path / "cache"))
+    last = "model.layers.3.mlp.down_proj.weight"
+    folder = rewritten(build("llama", tmp_path / "model"), lambda tensors: tensors.pop(last))
+    for arguments in (["plan", folder], ["generate", folder, "hello"], ["chat", folder]):
+        problem = problem_of(*arguments)
+        assert isinstance(problem, CheckpointProblem)
+        assert problem.what == f"tensors are missing: {last}"
+    assert not (tmp_path / "cache").exists()
+
+
 def test_tensors_no_stage_uses_do_no_harm(tmp_path: Path) -> None:
     extra = {"model.layers.0.rotary_emb.inv_freq": np.ones(8, np.int8)}
     folder = rewritten(build("llama", tmp_path, tied=True), lambda tensors: tensors.update(extra))

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from trisplit.errors import CheckpointProblem
-from trisplit.models.checkpoint import Checkpoint, Files, TensorInfo, open_checkpoint, some
-from trisplit.models.config import HEAD, Kind, ModelConfig
+from trisplit.models.checkpoint import READABLE, Checkpoint, TensorInfo, open_checkpoint, some
+from trisplit.models.config import ModelConfig
 from trisplit.models.convert import DTYPES
-from trisplit.models.families import FAMILIES, GGUF_NAMES
-from trisplit.models.layout import layout
 from trisplit.models.metadata import read_config
 from trisplit.models.model import Model
+from trisplit.models.promises import Promise, broken, promises, unreadable_among
 from trisplit.table import Cell, Table, size
 
 # Not of a stage, yet used: the divisors of Llama 3's rope scaling are read with the config.
@@ -190,28 +189,27 @@ def inspect(name: str, path: Path) -> Inspection:
     try:
         config = read_config(checkpoint)
     except CheckpointProblem as problem:
-        reasons = Reason(problem.what, problem.fix), *_unreadable(checkpoint, checkpoint.tensors)
-        return replace(facts, unsupported=reasons)
-    model = Model(checkpoint, config)
-    promised = _promised(model)
+        problems = problem, *unreadable_among(checkpoint, checkpoint.tensors)
+        return replace(facts, unsupported=_reasons(problems))
+    promised = promises(config, checkpoint.format)
     used = promised.keys() | {_READ_WITH_CONFIG}
     return replace(
         facts,
         shapes=_shapes(config),
-        shares=_shares(model, promised),
+        shares=_shares(Model(checkpoint, config), promised),
         unused=tuple(info for tensor, info in checkpoint.tensors.items() if tensor not in used),
-        unsupported=(*_at_odds(checkpoint, promised), *_unreadable(checkpoint, promised)),
+        unsupported=_reasons(broken(checkpoint, config)),
     )
+
+
+def _reasons(problems: Iterable[CheckpointProblem]) -> tuple[Reason, ...]:
+    return tuple(Reason(problem.what, problem.fix) for problem in problems)
 
 
 def _architecture(checkpoint: Checkpoint) -> str:
     """The file's own word for what it is."""
     key = "general.architecture" if checkpoint.format == "gguf" else "model_type"
     return str(checkpoint.metadata.get(key) or checkpoint.metadata.get("architectures") or "not named")
-
-
-def _is_readable(checkpoint: Checkpoint, tensor: str) -> bool:
-    return not isinstance(checkpoint, Files) or checkpoint.places[tensor].codec is not None
 
 
 def _stored(checkpoint: Checkpoint) -> tuple[StoredType, ...]:
@@ -224,78 +222,27 @@ def _stored(checkpoint: Checkpoint) -> tuple[StoredType, ...]:
             tensors=len(infos),
             parameters=sum(math.prod(info.shape) for info in infos),
             n_bytes=sum(info.n_bytes for info in infos),
-            readable=_is_readable(checkpoint, infos[0].name),
+            readable=dtype in READABLE[checkpoint.format],
         )
         for dtype, infos in sorted(by_type.items())
     )
 
 
-# --- what the stages need -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Need:
-    """A tensor a stage cannot do without."""
-
-    kind: Kind
-    shape: tuple[int, ...]
-
-
-def _promised(model: Model) -> dict[str, _Need]:
-    """Every tensor the stages are made of, by the file's name for it; a tied head is the embedding."""
-    config = model.config
-    names = FAMILIES[config.family].names if model.checkpoint.format == "safetensors" else GGUF_NAMES
-    needs: dict[str, _Need] = {}
-    for stage in model.stages:
-        parts = layout(config, stage)
-        shapes: dict[str, tuple[int, ...]] = {role: (width,) for role, width in parts.norms}
-        for matrix in () if stage == HEAD and config.tied_head else parts.matrices:
-            shapes |= {part.role: (part.n, matrix.columns) for part in matrix.parts}
-            shapes |= {f"{part.role}_bias": (part.n,) for part in matrix.parts if matrix.bias}
-        for role, shape in shapes.items():
-            needs[names.get(role, role).format(stage.layer)] = _Need(stage.kind, shape)
-    return needs
-
-
-def _shares(model: Model, promised: Mapping[str, _Need]) -> tuple[Share, ...]:
+def _shares(model: Model, promised: Mapping[str, Promise]) -> tuple[Share, ...]:
     """The kinds of stage in the order a token meets them; a tied head's matrix counts under embed."""
     kinds = list(dict.fromkeys(stage.kind for stage in model.stages))
     parameters = dict.fromkeys(kinds, 0)
     n_bytes = {kind: dict.fromkeys(("stored", *DTYPES), 0) for kind in kinds}
-    for tensor, need in promised.items():
-        parameters[need.kind] += math.prod(need.shape)
+    for tensor, promise in promised.items():
+        parameters[promise.kind] += math.prod(promise.shape)
         if info := model.checkpoint.tensors.get(tensor):
-            n_bytes[need.kind]["stored"] += info.n_bytes
+            n_bytes[promise.kind]["stored"] += info.n_bytes
     for dtype in DTYPES:
         for stage in model.stages:
             n_bytes[stage.kind][dtype] += model.weight_bytes(stage, dtype)
         if model.config.tied_head:
             n_bytes["head"][dtype] -= n_bytes["embed"][dtype]
     return tuple(Share(kind, parameters[kind], n_bytes[kind]) for kind in kinds)
-
-
-def _at_odds(checkpoint: Checkpoint, promised: Mapping[str, _Need]) -> Iterator[Reason]:
-    """Tensors that are missing or of another shape than the config promises."""
-    held = checkpoint.tensors
-    if missing := promised.keys() - held.keys():
-        yield Reason(f"tensors are missing: {some(missing)}", "get the model again")
-    for tensor, need in promised.items():
-        if tensor in held and held[tensor].shape != need.shape:
-            what = f"{tensor} has shape {list(held[tensor].shape)}, the config promises {list(need.shape)}"
-            yield Reason(what, "get the model again: the weights and the config do not belong together")
-            return  # one tells enough
-
-
-def _unreadable(checkpoint: Checkpoint, needed: Iterable[str]) -> Iterator[Reason]:
-    """One reason for each type we do not read, of the tensors that are needed."""
-    by_type: dict[str, list[str]] = defaultdict(list)
-    for tensor in needed:
-        if tensor in checkpoint.tensors and not _is_readable(checkpoint, tensor):
-            by_type[checkpoint.tensors[tensor].dtype].append(tensor)
-    known = "F32, F16, BF16" + (", Q4_0 to Q8_0, Q2_K to Q6_K" if checkpoint.format == "gguf" else "")
-    for dtype, tensors in sorted(by_type.items()):
-        what = f"tensors are stored as {dtype}, which we do not read: {some(tensors)}"
-        yield Reason(what, f"take the model as one of {known}")
 
 
 # --- shapes ---------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,11 @@ from trisplit.errors import CheckpointProblem
 CHUNK_VALUES = 1 << 18  # 1 MB of f32: larger leaves the processor's cache, smaller pays more calls
 
 Format = Literal["safetensors", "gguf"]
+
+FLOATS: Final = ("F32", "F16", "BF16")
+_GRIDS = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
+READABLE: Final[Mapping[Format, tuple[str, ...]]] = {"safetensors": FLOATS, "gguf": FLOATS + _GRIDS}
+"""The stored types we read; tensors of others are opened, so that they can be named, and never read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,12 @@ def open_checkpoint(path: Path) -> Checkpoint:
 def damaged(path: Path, why: str) -> CheckpointProblem:
     """The Problem of a file that does not keep what it promises."""
     return CheckpointProblem(f"{path} is damaged: {why}", fix="fetch or copy the file again")
+
+
+def unreadable(format: Format, dtype: str, names: Iterable[str]) -> CheckpointProblem:
+    """The Problem of tensors of a type we do not read."""
+    what = f"tensors are stored as {dtype}, which we do not read: {some(names)}"
+    return CheckpointProblem(what, fix=f"take the model as one of {', '.join(READABLE[format])}")
 
 
 def some(names: Iterable[str]) -> str:
@@ -188,9 +199,7 @@ class Files:
             near = ", ".join(map(repr, get_close_matches(name, self.places))) or "nothing like it"
             raise CheckpointProblem(f"{self.path} has no tensor {name!r}", fix=f"it has {near}")
         if place.codec is None:
-            known = "F32, F16, BF16" + (", Q4_0 to Q8_0, Q2_K to Q6_K" if self.format == "gguf" else "")
-            what = f"{name!r} is stored as {place.info.dtype}, which we do not read"
-            raise CheckpointProblem(what, fix=f"take the model as one of {known}")
+            raise unreadable(self.format, place.info.dtype, [name])
         return place, place.codec
 
 

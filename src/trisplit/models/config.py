@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Activation = Literal["silu", "gelu_tanh"]
-Kind = Literal["embed", "attention", "gate_up", "down", "head"]
+LayerKind = Literal["attention", "gate_up", "down"]
+Kind = Literal["embed", "head"] | LayerKind
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,7 +23,7 @@ class Stage:
 
 EMBED: Final = Stage(-1, "embed")
 HEAD: Final = Stage(-1, "head")
-LAYER_KINDS: Final[tuple[Kind, ...]] = ("attention", "gate_up", "down")
+LAYER_KINDS: Final[tuple[LayerKind, ...]] = ("attention", "gate_up", "down")
 
 
 def layer_stages(layers: range) -> tuple[Stage, ...]:
@@ -59,6 +60,11 @@ class ModelConfig:
     mlp_bias: bool = False
     embed_scale: float = 1.0
     attn_scale: float
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Every stage in order: embed, the thirds of each layer, head."""
+        return EMBED, *layer_stages(range(self.layers)), HEAD
 
     @property
     def qkv_widths(self) -> tuple[int, int, int]:

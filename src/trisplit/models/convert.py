@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from trisplit.errors import CheckpointProblem
 from trisplit.models import quantize
-from trisplit.models.checkpoint import Checkpoint
+from trisplit.models.checkpoint import FLOATS, Checkpoint
 from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage
-from trisplit.models.families import FAMILIES, GGUF_NAMES
+from trisplit.models.families import FAMILIES
 from trisplit.models.layout import Matrix, Rows, layout
 from trisplit.models.quantize import BLOCK, Floats, Grid
 from trisplit.paths import cache_dir, unwritable
@@ -32,10 +31,9 @@ from trisplit.paths import cache_dir, unwritable
 Dtype = Literal["f32", "int8", "int4"]
 DTYPES: Final[tuple[Dtype, ...]] = ("f32", "int8", "int4")
 
-_LAYOUT: Final = 1  # raise it when what a file holds changes: old files are then made again
+_LAYOUT: Final = 2  # raise it when what a file holds changes: old files are then made again
 _STALE_S: Final = 3600.0
 _LONGEST_HEADER: Final = 2**20
-_FLOATS: Final = frozenset({"F32", "F16", "BF16"})
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -81,8 +79,8 @@ def stage_file(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype:
     """The converted weights of one stage; made now unless the cache has them.
 
     Reads only this stage's tensors. Safe with other processes doing the same: a file appears whole
-    or not at all, and one that is not whole is made again. CheckpointProblem when a tensor is missing or
-    not of the promised shape, RequestProblem when the cache cannot be written.
+    or not at all, and one that is not whole is made again. The checkpoint holds what the config promises:
+    `open_model` has seen to that. RequestProblem when the cache cannot be written.
     """
     folder = cache_dir() / "engine" / f"{checkpoint.digest[:24]}-{dtype}-{_LAYOUT}"
     path = folder / f"{_stem(stage)}.safetensors"
@@ -169,7 +167,7 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads the tensors of a stage under our names, checks their shapes, and packs them."""
+    """Reads the tensors of a stage under our names, and packs them."""
 
     checkpoint: Checkpoint
     config: ModelConfig
@@ -181,8 +179,8 @@ class _Reader:
         for matrix in parts.matrices:
             if not (stage == HEAD and self.config.tied_head):
                 arrays |= self._matrix(matrix, stage.layer)
-        for role, width in parts.norms:
-            arrays[role] = self._norm(role, stage.layer, width)
+        for role, _ in parts.norms:
+            arrays[role] = self._norm(role, stage.layer)
         return arrays
 
     def matrix_bytes(self, matrix: Matrix, layer: int) -> int:
@@ -203,7 +201,7 @@ class _Reader:
         if self.dtype == "int8" or layer < 0:
             return _Form(8)
         stored = self._stored(part.role, layer)
-        if stored in _FLOATS:
+        if stored in FLOATS:
             return _Form(4, offsets=True)
         bits, offsets = quantize.gguf_form(stored) or (8, False)
         return _Form(bits, offsets)
@@ -211,7 +209,7 @@ class _Reader:
     # --- reading ---
 
     def _name(self, role: str, layer: int) -> str:
-        names = FAMILIES[self.config.family].names if self.checkpoint.format == "safetensors" else GGUF_NAMES
+        names = FAMILIES[self.config.family].names_in(self.checkpoint.format)
         return names[role].format(layer)
 
     def _stored(self, role: str, layer: int) -> str:
@@ -219,16 +217,10 @@ class _Reader:
         info = self.checkpoint.tensors.get(self._name(role, layer))
         return info.dtype if info else "F32"  # reading it will say that it is missing
 
-    def _read(self, role: str, layer: int, shape: tuple[int, ...]) -> Floats:
+    def _read(self, role: str, layer: int) -> Floats:
         """A tensor's values, rows in our order."""
-        name = self._name(role, layer)
-        values = self.checkpoint.read(name)
-        if values.shape != shape:
-            raise CheckpointProblem(
-                f"{name} has shape {list(values.shape)}, the config promises {list(shape)}",
-                fix="the weights and the config do not belong together: get the model again",
-            )
-        order = self._order(role, shape[0])
+        values = self.checkpoint.read(self._name(role, layer))
+        order = self._order(role, len(values))
         return values if order is None else values[order]
 
     def _order(self, role: str, rows: int) -> NDArray[np.int64] | None:
@@ -239,9 +231,9 @@ class _Reader:
         pairs = np.arange(rows).reshape(-1, self.config.head_dim // 2, 2)
         return pairs.swapaxes(1, 2).reshape(-1)
 
-    def _norm(self, role: str, layer: int, width: int) -> Floats:
+    def _norm(self, role: str, layer: int) -> Floats:
         """A norm's weights, as they multiply."""
-        weights = self._read(role, layer, (width,))
+        weights = self._read(role, layer)
         stores_plain = FAMILIES[self.config.family].norm_plus_one and self.checkpoint.format == "safetensors"
         return weights + 1 if stores_plain else weights
 
@@ -251,25 +243,25 @@ class _Reader:
         """One matrix in the form of this dtype; rows of mixed forms are kept apart as name.0, name.1, …"""
         forms = [self._form(matrix, part, layer) for part in matrix.parts]
         if forms[0].bits == 32:
-            values = np.concatenate([self._read(p.role, layer, (p.n, matrix.columns)) for p in matrix.parts])
+            values = np.concatenate([self._read(part.role, layer) for part in matrix.parts])
             # A layer's product takes (in, out); embedding and head stay as they are, rows of the vocabulary.
             arrays: Arrays = {f"{matrix.name}.w": values if layer < 0 else np.ascontiguousarray(values.T)}
         else:
-            grids = [self._grid(p, f, layer, matrix.columns) for p, f in zip(matrix.parts, forms)]
+            grids = [self._grid(part, form, layer) for part, form in zip(matrix.parts, forms)]
             arrays = _pack(matrix.name, grids)
         if matrix.bias:
-            biases = [self._read(f"{part.role}_bias", layer, (part.n,)) for part in matrix.parts]
+            biases = [self._read(f"{part.role}_bias", layer) for part in matrix.parts]
             arrays[f"{matrix.name}.bias"] = np.concatenate(biases)
         return arrays
 
-    def _grid(self, part: Rows, form: _Form, layer: int, columns: int) -> Grid:
+    def _grid(self, part: Rows, form: _Form, layer: int) -> Grid:
         """The file's own grid where it is of this form, else one fitted to the values."""
         stored = self._stored(part.role, layer)
         if quantize.gguf_form(stored) == (form.bits, form.offsets):
             grid = quantize.from_gguf(stored, self.checkpoint.blocks(self._name(part.role, layer)))
             order = self._order(part.role, part.n)
             return grid if order is None else grid.rows(order)
-        values = self._read(part.role, layer, (part.n, columns))
+        values = self._read(part.role, layer)
         return quantize.int4(values) if form.bits == 4 else quantize.int8(values)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from trisplit.models.checkpoint import Format
+
 Names = Mapping[str, str]
 # Which layers have a window: none, all, those after a number of full ones, or most, in turns with full ones.
 Sliding = Literal["none", "all", "late", "turns"]
@@ -106,6 +108,10 @@ class Family:
     norm_eps: float = 1e-6
     rope_base: float = 10_000.0
     tied: bool = False
+
+    def names_in(self, format: Format) -> Names:
+        """Role → the file's word, with a place for the layer."""
+        return GGUF_NAMES if format == "gguf" else self.names
 
 
 FAMILIES: Final[Mapping[str, Family]] = {

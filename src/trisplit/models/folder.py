@@ -121,7 +121,6 @@ def _absent(files: set[str]) -> set[str]:
     } - files
 
 
-# The other types of the format are opened, so that they can be named, and never read.
 _CODECS = {
     "F32": Codec(1, 4, lambda raw: raw.view("<f4")),
     "F16": Codec(1, 2, lambda raw: raw.view("<f2").astype(np.float32)),

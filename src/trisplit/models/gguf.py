@@ -27,6 +27,7 @@ from gguf.quants import dequantize
 
 from trisplit.errors import CheckpointProblem
 from trisplit.models.checkpoint import (
+    READABLE,
     Codec,
     Files,
     Member,
@@ -61,11 +62,10 @@ _LEAST_KEY_BYTES = 8 + 4 + 1  # length of the name, type, value
 _LEAST_ENTRY_BYTES = 8 + 4 + 4 + 8  # length of the name, number of dimensions, type, offset
 
 _TYPES = {int(kind): kind for kind in GGMLQuantizationType}
-_READ = "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K"
 _CODECS = {
     name: Codec(*GGML_QUANT_SIZES[kind], partial(dequantize, qtype=kind))
     for name, kind in GGMLQuantizationType.__members__.items()
-    if name in _READ.split()
+    if name in READABLE["gguf"]
 }
 
 

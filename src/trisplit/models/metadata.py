@@ -11,7 +11,7 @@ import numpy as np
 from trisplit.errors import CheckpointProblem
 from trisplit.models.checkpoint import Checkpoint
 from trisplit.models.config import Activation, ModelConfig
-from trisplit.models.families import FAMILIES, GGUF_FAMILIES, GGUF_NAMES, Family, Names
+from trisplit.models.families import FAMILIES, GGUF_FAMILIES, GGUF_NAMES, Family
 from trisplit.models.keys import GET_AGAIN, Keys
 from trisplit.models.rope import frequencies
 
@@ -64,9 +64,9 @@ def _refuse_softcaps(keys: Keys) -> None:
         raise CheckpointProblem("logit soft-capping is not supported", fix="use another model")
 
 
-def _holds(checkpoint: Checkpoint, names: Names, layers: int, *roles: str) -> bool:
+def _holds(checkpoint: Checkpoint, family: Family, layers: int, *roles: str) -> bool:
     """Whether the file has a tensor of one of these roles in any layer."""
-    held = checkpoint.tensors.keys()
+    held, names = checkpoint.tensors.keys(), family.names_in(checkpoint.format)
     return any(
         names[role].format(layer) in held for role in roles if role in names for layer in range(layers)
     )
@@ -166,7 +166,8 @@ def _from_hf(checkpoint: Checkpoint) -> ModelConfig:
         "query_pre_attn_scalar", family.query_pre_attn_scalar
     )
     inv_freq, local = _hf_ropes(keys, family, head_dim)
-    biased, names = keys.flag("attention_bias"), family.names
+    biased = keys.flag("attention_bias")
+    has_head = _holds(checkpoint, family, 1, "head")
     return ModelConfig(
         family=family.name,
         layers=layers,
@@ -178,15 +179,15 @@ def _from_hf(checkpoint: Checkpoint) -> ModelConfig:
         vocab=keys.size("vocab_size"),
         context=keys.size("max_position_embeddings", 2048),
         norm_eps=keys.positive("rms_norm_eps", family.norm_eps, most=1),
-        tied_head=keys.flag("tie_word_embeddings", family.tied) and names["head"] not in checkpoint.tensors,
+        tied_head=keys.flag("tie_word_embeddings", family.tied) and not has_head,
         inv_freq=inv_freq,
         local_inv_freq=local,
         windows=_hf_windows(keys, family, layers),
         activation=_hf_activation(keys, family),
         # A family that always has biases has them in q, k and v alone, whatever the config says.
-        qkv_bias=family.qkv_bias or biased or _holds(checkpoint, names, layers, *_QKV_BIASES),
-        out_bias=(biased and not family.qkv_bias) or _holds(checkpoint, names, layers, "out_bias"),
-        mlp_bias=keys.flag("mlp_bias") or _holds(checkpoint, names, layers, *_MLP_BIASES),
+        qkv_bias=family.qkv_bias or biased or _holds(checkpoint, family, layers, *_QKV_BIASES),
+        out_bias=(biased and not family.qkv_bias) or _holds(checkpoint, family, layers, "out_bias"),
+        mlp_bias=keys.flag("mlp_bias") or _holds(checkpoint, family, layers, *_MLP_BIASES),
         embed_scale=math.sqrt(hidden) if family.scales_embedding else 1.0,
         attn_scale=1 / math.sqrt(scalar or head_dim),
     )
@@ -260,14 +261,14 @@ def _from_gguf(checkpoint: Checkpoint) -> ModelConfig:
         vocab=embed.shape[0],
         context=keys.size("context_length"),
         norm_eps=keys.positive("attention.layer_norm_rms_epsilon", most=1),
-        tied_head=GGUF_NAMES["head"] not in checkpoint.tensors,
+        tied_head=not _holds(checkpoint, family, 1, "head"),
         inv_freq=_gguf_frequencies(checkpoint, keys, keys.positive("rope.freq_base", 10_000.0, least=1), dim),
         local_inv_freq=frequencies(local_base, dim, Keys({}, where)) if turns else (),
         windows=_gguf_windows(keys, family, layers),
         activation="gelu_tanh" if family.gelu else "silu",
-        qkv_bias=family.qkv_bias or _holds(checkpoint, GGUF_NAMES, layers, *_QKV_BIASES),
-        out_bias=_holds(checkpoint, GGUF_NAMES, layers, "out_bias"),
-        mlp_bias=_holds(checkpoint, GGUF_NAMES, layers, *_MLP_BIASES),
+        qkv_bias=family.qkv_bias or _holds(checkpoint, family, layers, *_QKV_BIASES),
+        out_bias=_holds(checkpoint, family, layers, "out_bias"),
+        mlp_bias=_holds(checkpoint, family, layers, *_MLP_BIASES),
         embed_scale=math.sqrt(hidden) if family.scales_embedding else 1.0,
         attn_scale=1 / math.sqrt(scalar),
     )

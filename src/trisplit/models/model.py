@@ -9,9 +9,10 @@ from pathlib import Path
 from trisplit.errors import RequestProblem
 from trisplit.machine import available_bytes
 from trisplit.models.checkpoint import Checkpoint, open_checkpoint
-from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage, layer_stages
+from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage
 from trisplit.models.convert import Dtype, StageFile, stage_bytes, stage_file
 from trisplit.models.metadata import read_config
+from trisplit.models.promises import broken
 from trisplit.models.tokenizer import Tokenizer, tokenizer_from_folder, tokenizer_from_gguf
 from trisplit.table import size
 
@@ -28,7 +29,7 @@ class Model:
     @property
     def stages(self) -> tuple[Stage, ...]:
         """Every stage in order: embed, the thirds of each layer, head."""
-        return EMBED, *layer_stages(range(self.config.layers)), HEAD
+        return self.config.stages
 
     def files(self, stages: Sequence[Stage], dtype: Dtype) -> Iterator[StageFile]:
         """Converted weights of these stages, one by one as they become ready."""
@@ -62,9 +63,16 @@ class Model:
 
 
 def open_model(path: Path) -> Model:
-    """Opens a folder of safetensors or a GGUF file; raises CheckpointProblem if we cannot run it."""
+    """Opens a folder of safetensors or a GGUF file; raises CheckpointProblem if we cannot run it.
+
+    That is told from the headers: of a model that opens no tensor is missing, of another shape than the
+    config promises, or of a type we do not read.
+    """
     checkpoint = open_checkpoint(path)
-    return Model(checkpoint, read_config(checkpoint))
+    config = read_config(checkpoint)
+    for problem in broken(checkpoint, config):
+        raise problem
+    return Model(checkpoint, config)
 
 
 def context_for(config: ModelConfig, asked: int | None) -> int:
