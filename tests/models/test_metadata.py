@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,10 +22,13 @@ from tests import tiny_gguf
 from tests.tiny import GGUF_VARIANTS, VARIANTS, build_variant
 from tests.tiny_gguf import write_gguf
 from trisplit.errors import CheckpointProblem
-from trisplit.models.checkpoint import open_checkpoint
+from trisplit.models.checkpoint import Checkpoint, open_checkpoint
 from trisplit.models.config import ModelConfig
-from trisplit.models.families import FAMILIES
+from trisplit.models.decoder import Decoder
+from trisplit.models.families import FAMILIES, GGUF_FAMILIES
 from trisplit.models.metadata import read_config
+from trisplit.models.model import Model
+from trisplit.models.promises import broken
 
 Tiny = Callable[[str], Path]
 
@@ -296,40 +300,97 @@ def test_a_factor_in_gguf_scales_without_a_type(tiny: Tiny, tmp_path: Path) -> N
     assert untyped == read_config(checkpoint)
 
 
-JUNK = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-3, 3),
-    st.sampled_from([2**31, 2**63, 10**30, 1e308, 1e-308, 0.5, float("inf"), float("nan")]),
-    st.text(max_size=5),
-    st.lists(st.integers(), max_size=3),
-    st.dictionaries(
-        st.sampled_from(["rope_type", "factor", "rope_theta", "full_attention", "sliding_attention"]),
-        st.one_of(st.integers(-2, 2), st.sampled_from(["llama3", "linear", "default"]), st.floats()),
-        max_size=3,
-    ),
-)
+# --- junk -----------------------------------------------------------------------------------------
 
-
-@settings(max_examples=300, deadline=None)
-@given(variant=st.sampled_from(sorted(VARIANTS)), data=st.data())
-def test_junk_in_a_config_is_a_clear_error_or_harmless(variant: str, data: st.DataObject) -> None:
-    path = tiny_configs(variant)
-    known = dict(open_checkpoint(path).metadata)
-    names = sorted({*known, "rope_parameters", "rope_scaling", "head_dim", "layer_types", "sliding_window"})
-    changes = data.draw(st.dictionaries(st.sampled_from(names), JUNK, min_size=1, max_size=3))
-    try:
-        config = read_config(replace(open_checkpoint(path), metadata=known | changes))  # type: ignore[type-var]
-    except CheckpointProblem:
-        return
-    assert len(config.windows) == len(config.ffn) == config.layers
-    assert all(math.isfinite(f) for f in (*config.inv_freq, *config.local_inv_freq))
+NUMBERS = (0, -1, 7, 24, 2**40, 10**400, 0.5, -1e-6, 1e-308, 1e300, math.inf, math.nan)
+LISTS = ([], [1, 2], ["a"] * 4, [0] * 4, [-1] * 6, [96] * 4, [None] * 4)
+SCALARS = (None, True, *NUMBERS, "", "x", "llama3", "linear", "none")
+WEIRD = (*SCALARS, *LISTS, {}, {"rope_type": "linear"}, {"full_attention": 1})
 
 
 @cache
-def tiny_configs(variant: str) -> Path:
+def opened(variant: str, *, gguf: bool = False) -> Checkpoint:
     """A tiny model that outlives single examples."""
-    return build_variant(variant, Path(tempfile.mkdtemp()) / "model")
+    folder = Path(tempfile.mkdtemp())
+    path = build_variant(variant, folder / "model")
+    return open_checkpoint(write_gguf(path, folder / "model.gguf") if gguf else path)
+
+
+@cache
+def hf_keys() -> list[str]:
+    """Every key a tiny config.json has, and some rare ones."""
+    known = {key for variant in VARIANTS for key in opened(variant).metadata} - {
+        "model_type",
+        "architectures",
+    }
+    return sorted(known | {"sliding_window_pattern", "use_bidirectional_attention"})
+
+
+@cache
+def gguf_keys() -> list[str]:
+    """Every key of an architecture that a tiny GGUF has, without the architecture, and some rare ones."""
+    keys = {key for variant in GGUF_VARIANTS for key in opened(variant, gguf=True).metadata}
+    of_arch = {key.partition(".")[2] for key in keys if key.partition(".")[0] in GGUF_FAMILIES}
+    return sorted(of_arch | {"attention.sliding_window_pattern", "rope.freq_base_swa", "rope.scale_linear"})
+
+
+def junk(values: Sequence[Any], base: object) -> Iterator[Any]:
+    """Each of the values, and where the right one is an object, the object with each of its values so."""
+    yield from values
+    if isinstance(base, dict):
+        for key, inner in base.items():
+            yield from ({**base, key: value} for value in junk(values, inner))
+
+
+def runs_or_is_refused(checkpoint: Checkpoint, changes: dict[str, Any], tried: set[ModelConfig]) -> None:
+    """What is not refused with a Problem before anything is read must give numbers."""
+    changed = replace(checkpoint, metadata={**checkpoint.metadata, **changes})  # type: ignore[type-var]
+    try:
+        config = read_config(changed)
+        if problem := next(broken(changed, config), None):
+            raise problem
+    except CheckpointProblem:
+        return
+    if config in tried:
+        return
+    tried.add(config)
+    made_of = repr((checkpoint.path, config.tied_head, biases(config)))  # what decides its stage files
+    changed = replace(changed, digest=hashlib.sha256(made_of.encode()).hexdigest())
+    files = list(Model(changed, config).files(config.stages, "f32"))
+    decoder = Decoder(config, files, context=min(8, config.context), threads=1)
+    assert np.isfinite(decoder.forward([3], 0)).all(), changes
+
+
+@pytest.mark.parametrize("variant", ["mistral", "qwen2-window", "phi3-partial-rotary", "gemma3-defaults"])
+def test_a_weird_value_in_a_config_is_a_clear_error_or_harmless(variant: str) -> None:
+    checkpoint, tried = opened(variant), set[ModelConfig]()
+    for key in hf_keys():
+        for value in junk(WEIRD, checkpoint.metadata.get(key)):
+            runs_or_is_refused(checkpoint, {key: value}, tried)
+
+
+def test_a_weird_value_in_rope_settings_is_a_clear_error_or_harmless() -> None:
+    for variant in ("llama-llama3-rope", "gemma3-linear-rope"):
+        checkpoint, tried = opened(variant), set[ModelConfig]()
+        for key in ("rope_scaling", "rope_parameters"):
+            for value in junk(WEIRD, checkpoint.metadata.get(key)):
+                runs_or_is_refused(checkpoint, {key: value}, tried)
+
+
+@pytest.mark.parametrize("variant", ["llama-llama3-rope", "mistral", "phi3", "gemma3"])
+def test_a_weird_value_in_gguf_keys_is_a_clear_error_or_harmless(variant: str) -> None:
+    checkpoint, tried = opened(variant, gguf=True), set[ModelConfig]()
+    arch = checkpoint.metadata["general.architecture"]
+    for key in gguf_keys():
+        for value in (*SCALARS, *LISTS):
+            runs_or_is_refused(checkpoint, {f"{arch}.{key}": value}, tried)
+
+
+@settings(max_examples=200, deadline=None)
+@given(variant=st.sampled_from(sorted(VARIANTS)), data=st.data())
+def test_weird_values_together_are_a_clear_error_or_harmless(variant: str, data: st.DataObject) -> None:
+    some = st.dictionaries(st.sampled_from(hf_keys()), st.sampled_from(WEIRD), min_size=2, max_size=3)
+    runs_or_is_refused(opened(variant), data.draw(some), set())
 
 
 def test_long_rope_is_refused_by_name(tmp_path: Path) -> None:
