@@ -32,7 +32,7 @@ class Sampling:
 
     `temperature` 0 takes the likeliest token. `top_k` 0, `top_p` 1 and `min_p` 0 keep every token;
     `repetition_penalty` 1 punishes none. Tokens as likely as the last one a filter keeps are kept too.
-    RequestProblem names the value that makes no sense.
+    RequestProblem names the value that makes no sense, or that a coordinator could not tell a station.
     """
 
     temperature: float = 0.0
@@ -44,11 +44,11 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name, right, must in (
-            ("temperature", 0 <= self.temperature < math.inf, "be 0 or more"),
-            ("top_k", self.top_k >= 0, "be 0 (all) or more"),
+            ("temperature", 0 <= self.temperature <= 100, "be between 0 and 100"),
+            ("top_k", 0 <= self.top_k < 1 << 32, "be between 0 (all) and 2^32 - 1"),
             ("top_p", 0 < self.top_p <= 1, "be more than 0 and at most 1"),
             ("min_p", 0 <= self.min_p <= 1, "be between 0 and 1"),
-            ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "be more than 0"),
+            ("repetition_penalty", 0 < self.repetition_penalty <= 100, "be more than 0 and at most 100"),
             ("seed", 0 <= self.seed <= WORD, "be between 0 and 2^64 - 1"),
         ):
             if not right:
