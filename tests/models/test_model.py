@@ -23,6 +23,7 @@ def test_stages_are_embed_every_third_and_head(tiny: Tiny) -> None:
     first = ["attention 0", "gate_up 0", "down 0", "attention 1"]
     assert [str(stage) for stage in model.stages[1:5]] == first
     assert len(model.stages) == 3 * model.config.layers + 2
+    assert [(stage.layer, stage.kind) for stage in model.stages[1:-1]] == list(model.thirds)
 
 
 def test_the_context_is_the_model_s_own_up_to_a_default(tiny: Tiny) -> None:

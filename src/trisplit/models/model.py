@@ -9,7 +9,7 @@ from pathlib import Path
 from trisplit.errors import RequestProblem
 from trisplit.machine import available_bytes
 from trisplit.models.checkpoint import Checkpoint, open_checkpoint
-from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage
+from trisplit.models.config import EMBED, HEAD, LAYER_KINDS, LayerKind, ModelConfig, Stage
 from trisplit.models.convert import Dtype, StageFile, stage_bytes, stage_file
 from trisplit.models.metadata import read_config
 from trisplit.models.promises import broken
@@ -30,6 +30,11 @@ class Model:
     def stages(self) -> tuple[Stage, ...]:
         """Every stage in order: embed, the thirds of each layer, head."""
         return self.config.stages
+
+    @property
+    def thirds(self) -> tuple[tuple[int, LayerKind], ...]:
+        """Layer and kind of every stage but embed and head, in order."""
+        return tuple((layer, kind) for layer in range(self.config.layers) for kind in LAYER_KINDS)
 
     def files(self, stages: Sequence[Stage], dtype: Dtype) -> Iterator[StageFile]:
         """Converted weights of these stages, one by one as they become ready."""
