@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trisplit.mesh.plan import KINDS, Plan, Room, StageCost, plan
+from trisplit.mesh.plan import Plan, Room, StageCost, plan
+from trisplit.models.config import Stage
 from trisplit.models.convert import Dtype
 from trisplit.models.model import Model
 
 
 def stage_costs(model: Model, dtype: Dtype, context: int) -> list[StageCost]:
     """Bytes of weights of every third, and of keys and values for `context` tokens; nothing is read."""
-    kv_bytes = model.config.kv_bytes(context)
-    return [
-        StageCost(stage.layer, kind, model.weight_bytes(stage, dtype), kv_bytes if kind == "attention" else 0)
-        for stage in model.stages
-        for kind in KINDS
-        if stage.kind == kind
-    ]
+    costs = []
+    for layer, kind in model.thirds:
+        stage = Stage(layer, kind)
+        kv_bytes = model.kv_bytes([stage], context)
+        costs.append(StageCost(layer, kind, model.weight_bytes(stage, dtype), kv_bytes))
+    return costs
 
 
 def ends_bytes(model: Model, dtype: Dtype) -> int:
