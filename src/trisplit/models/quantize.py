@@ -44,7 +44,7 @@ class Grid:
             blocks += self.offsets.T[..., None]
         return blocks.reshape(len(blocks), -1)
 
-    def rows(self, order: NDArray[np.int64]) -> Grid:
+    def rows(self, order: NDArray[np.int64] | slice) -> Grid:
         """The same matrix with its rows in another order."""
         offsets = None if self.offsets is None else np.ascontiguousarray(self.offsets[:, order])
         return Grid(self.bits, self.codes[order], self.scales[order], offsets)
@@ -81,7 +81,8 @@ def int4(weights: Floats) -> Grid:
     on a 4-bit grid already is recovered exactly (the uncut ends).
     """
     blocks = _blocks(weights)
-    low, high = blocks.min(axis=-1), blocks.max(axis=-1)
+    low, high, mean = blocks.min(axis=-1), blocks.max(axis=-1), blocks.mean(axis=-1)
+    around = blocks - mean[..., None]
     best = np.full(low.shape, np.inf, dtype=np.float32)
     codes = np.zeros(blocks.shape, dtype=np.uint8)
     scales, offsets = np.zeros_like(low), np.zeros_like(low)
@@ -89,7 +90,8 @@ def int4(weights: Floats) -> Grid:
         for above in _CUTS:
             span = high - low
             step = (span * np.float32(1 - below - above)) / np.float32(15)
-            q, scale, offset = _fit(blocks, low + span * np.float32(below), step)
+            q = _nearest(blocks, low + span * np.float32(below), step)
+            scale, offset = _line(q, around, mean)
             error = np.square(q * scale[..., None] + offset[..., None] - blocks).sum(axis=-1)
             better = error < best
             best = np.where(better, error, best)
@@ -98,15 +100,20 @@ def int4(weights: Floats) -> Grid:
     return on_grid(codes, scales, offsets)
 
 
-def _fit(blocks: Floats, start: Floats, step: Floats) -> tuple[Floats, Floats, Floats]:
-    """Codes 0-15 of a grid beginning at `start`, and the scale and offset that suit those codes best."""
+def _nearest(blocks: Floats, start: Floats, step: Floats) -> Floats:
+    """The codes 0-15 of a grid beginning at `start` that lie next to the weights."""
     safe = np.where(step == 0, np.float32(1), step)
-    q = np.clip(np.rint((blocks - start[..., None]) / safe[..., None]), 0, 15)
-    q_mean, w_mean = q.mean(axis=-1), blocks.mean(axis=-1)
-    spread = np.square(q - q_mean[..., None]).sum(axis=-1)
-    slope = ((q - q_mean[..., None]) * (blocks - w_mean[..., None])).sum(axis=-1)
+    codes: Floats = np.clip(np.rint((blocks - start[..., None]) / safe[..., None]), 0, 15)
+    return codes
+
+
+def _line(q: Floats, around: Floats, mean: Floats) -> tuple[Floats, Floats]:
+    """Scale and offset that suit these codes best (least squares); the weights are mean + around."""
+    q_mean = q.mean(axis=-1)
+    q_around = q - q_mean[..., None]
+    spread, slope = np.square(q_around).sum(axis=-1), (q_around * around).sum(axis=-1)
     scale = np.where(spread > 0, slope / np.where(spread > 0, spread, 1), 0).astype(np.float32)
-    return q, scale, (w_mean - scale * q_mean).astype(np.float32)
+    return scale, (mean - scale * q_mean).astype(np.float32)
 
 
 def on_grid(codes: Codes, scales: Floats, minimums: Floats | None) -> Grid:
