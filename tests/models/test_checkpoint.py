@@ -97,6 +97,15 @@ def test_reads_scalars_empty_tensors_and_more_than_one_chunk(tmp_path: Path) -> 
         assert np.array_equal(checkpoint.read(name), source.astype(np.float32))
 
 
+@pytest.mark.parametrize("n_rows", [1, 2, 3, 7])
+def test_slabs_are_the_matrix_in_order(tmp_path: Path, n_rows: int) -> None:
+    folder = folder_of(tmp_path / "m", {"model.safetensors": {"a": A.astype(np.float16)}})
+    checkpoint = open_checkpoint(folder)
+    slabs = list(checkpoint.slabs("a", n_rows))
+    assert [len(slab) for slab in slabs] == {1: [1, 1, 1], 2: [2, 1], 3: [3], 7: [3]}[n_rows]
+    assert np.array_equal(np.concatenate(slabs), checkpoint.read("a"))
+
+
 def test_other_types_open_and_fail_only_when_read(tmp_path: Path) -> None:
     tensors: Tensors = {"a": A, "ids": np.arange(4), "f8": A.astype(ml_dtypes.float8_e4m3fn)}
     checkpoint = open_checkpoint(folder_of(tmp_path / "m", {"model.safetensors": tensors}))

@@ -179,8 +179,10 @@ def test_a_tensor_of_many_chunks_is_what_was_quantised(tmp_path: Path, kind: Typ
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
     writer.add_tensor("w", stored, raw_dtype=kind)
     finish(writer)
-    values = open_checkpoint(tmp_path / "m.gguf").read("w")
+    checkpoint = open_checkpoint(tmp_path / "m.gguf")
+    values = checkpoint.read("w")
     assert np.array_equal(values, gguf.quants.dequantize(stored, kind))
+    assert np.array_equal(np.concatenate(list(checkpoint.slabs("w", 2))), values)
     assert np.sqrt(np.mean((values - source) ** 2)) < (0.01 if kind == Type.Q8_0 else 0.13)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from io import BufferedReader
@@ -62,6 +62,9 @@ class Checkpoint(Protocol):
 
     def read(self, name: str) -> NDArray[np.float32]:
         """The tensor dequantised: a fresh C-contiguous array of the shape in `tensors`."""
+
+    def slabs(self, name: str, n_rows: int) -> Iterator[NDArray[np.float32]]:
+        """A matrix dequantised, `n_rows` rows at a time: it is never in memory whole."""
 
     def blocks(self, name: str) -> NDArray[np.uint8]:
         """The bytes of a quantised tensor, (rows, bytes per row): a read-only view of the mapped file."""
@@ -172,17 +175,17 @@ class Files:
     def read(self, name: str) -> NDArray[np.float32]:
         place, codec = self._find(name)
         values = np.empty(place.info.shape, np.float32)
-        flat = values.reshape(-1)
-        # A damaged scale may be infinite or not a number, which is no reason to warn about numpy.
-        with place.file.open() as stream, np.errstate(all="ignore"):
-            stream.seek(place.offset)
-            for first in range(0, flat.size, CHUNK_VALUES):
-                part = flat[first : first + CHUNK_VALUES]
-                raw = np.fromfile(stream, np.uint8, part.size // codec.n_values * codec.n_bytes)
-                if raw.size * codec.n_values != part.size * codec.n_bytes:
-                    raise damaged(place.file.path, f"it ended while {name!r} was read")
-                part[:] = codec.decode(raw)
+        flat, at = values.reshape(-1), 0
+        for piece in _pieces(place, codec, CHUNK_VALUES):
+            flat[at : at + piece.size] = piece
+            at += piece.size
         return values
+
+    def slabs(self, name: str, n_rows: int) -> Iterator[NDArray[np.float32]]:
+        place, codec = self._find(name)
+        columns = place.info.shape[-1]
+        for piece in _pieces(place, codec, n_rows * columns):
+            yield piece.reshape(-1, columns)
 
     def blocks(self, name: str) -> NDArray[np.uint8]:
         place, codec = self._find(name)
@@ -201,6 +204,23 @@ class Files:
         if place.codec is None:
             raise unreadable(self.format, place.info.dtype, [name])
         return place, place.codec
+
+
+def _pieces(place: Place, codec: Codec, n_values: int) -> Iterator[NDArray[np.float32]]:
+    """The values of a tensor in order, `n_values` at a time, a multiple of the codec's."""
+    left = math.prod(place.info.shape)
+    with place.file.open() as stream:
+        stream.seek(place.offset)
+        while left:
+            count = min(n_values, left)
+            raw = np.fromfile(stream, np.uint8, count // codec.n_values * codec.n_bytes)
+            if raw.size * codec.n_values != count * codec.n_bytes:
+                raise damaged(place.file.path, f"it ended while {place.info.name!r} was read")
+            # A damaged scale may be infinite or not a number, which is no reason to warn about numpy.
+            with np.errstate(all="ignore"):
+                piece = codec.decode(raw)
+            yield piece
+            left -= count
 
 
 def assemble(path: Path, format: Format, metadata: Mapping[str, Any], members: Sequence[Member]) -> Files:

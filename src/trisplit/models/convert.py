@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from trisplit.models import quantize
-from trisplit.models.checkpoint import FLOATS, Checkpoint
+from trisplit.models.checkpoint import CHUNK_VALUES, FLOATS, Checkpoint
 from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage
 from trisplit.models.families import FAMILIES
 from trisplit.models.layout import Matrix, Rows, layout
@@ -215,27 +215,40 @@ class _Reader:
     def _stored(self, role: str, layer: int) -> str:
         """The type a tensor is stored as."""
         info = self.checkpoint.tensors.get(self._name(role, layer))
-        return info.dtype if info else "F32"  # reading it will say that it is missing
+        return info.dtype if info else "F32"  # of a model that lacks it sizes may be asked all the same
 
-    def _read(self, role: str, layer: int) -> Floats:
-        """A tensor's values, rows in our order."""
+    def _bias(self, role: str, layer: int) -> Floats:
+        """A bias, in our order."""
         values = self.checkpoint.read(self._name(role, layer))
-        order = self._order(role, len(values))
-        return values if order is None else values[order]
-
-    def _order(self, role: str, rows: int) -> NDArray[np.int64] | None:
-        """Row order that undoes GGUF's rotary pairs (x0 y0 x1 y1 …) for llama-like q and k."""
-        paired = self.checkpoint.format == "gguf" and FAMILIES[self.config.family].gguf_pairs_rows
-        if not paired or role not in ("q", "k", "q_bias", "k_bias"):
-            return None
-        pairs = np.arange(rows).reshape(-1, self.config.head_dim // 2, 2)
-        return pairs.swapaxes(1, 2).reshape(-1)
+        return values[self._order(role, len(values))]
 
     def _norm(self, role: str, layer: int) -> Floats:
         """A norm's weights, as they multiply."""
-        weights = self._read(role, layer)
+        weights = self.checkpoint.read(self._name(role, layer))
         stores_plain = FAMILIES[self.config.family].norm_plus_one and self.checkpoint.format == "safetensors"
         return weights + 1 if stores_plain else weights
+
+    def _slabs(self, role: str, layer: int, columns: int) -> Iterator[Floats]:
+        """A matrix, some rows at a time, in our order."""
+        for slab in self.checkpoint.slabs(self._name(role, layer), self._slab_rows(role, columns)):
+            yield slab[self._order(role, len(slab))]
+
+    def _slab_rows(self, role: str, columns: int) -> int:
+        """Rows that are worked on together: what stays in the processor's cache, and whole heads of pairs."""
+        unit = self.config.head_dim if self._is_paired(role) else 1
+        return max(CHUNK_VALUES // columns // unit, 1) * unit
+
+    def _is_paired(self, role: str) -> bool:
+        """Whether rows lie in rotary pairs (x0 y0 x1 y1 …), as those of llama-like q and k in GGUF."""
+        pairs = self.checkpoint.format == "gguf" and FAMILIES[self.config.family].gguf_pairs_rows
+        return pairs and role in ("q", "k", "q_bias", "k_bias")
+
+    def _order(self, role: str, rows: int) -> NDArray[np.int64] | slice:
+        """Where the rows of whole heads, in our order, lie in the file's."""
+        if not self._is_paired(role):
+            return slice(None)
+        pairs = np.arange(rows).reshape(-1, self.config.head_dim // 2, 2)
+        return pairs.swapaxes(1, 2).reshape(-1)
 
     # --- packing ---
 
@@ -243,37 +256,53 @@ class _Reader:
         """One matrix in the form of this dtype; rows of mixed forms are kept apart as name.0, name.1, …"""
         forms = [self._form(matrix, part, layer) for part in matrix.parts]
         if forms[0].bits == 32:
-            values = np.concatenate([self._read(part.role, layer) for part in matrix.parts])
-            # A layer's product takes (in, out); embedding and head stay as they are, rows of the vocabulary.
-            arrays: Arrays = {f"{matrix.name}.w": values if layer < 0 else np.ascontiguousarray(values.T)}
+            arrays: Arrays = {f"{matrix.name}.w": self._plain(matrix, layer)}
+        elif len(set(forms)) == 1:
+            arrays = self._packed(matrix.name, matrix.parts, forms[0], layer, matrix.columns)
         else:
-            grids = [self._grid(part, form, layer) for part, form in zip(matrix.parts, forms)]
-            arrays = _pack(matrix.name, grids)
+            arrays = {}
+            for i, (part, form) in enumerate(zip(matrix.parts, forms)):
+                arrays |= self._packed(f"{matrix.name}.{i}", [part], form, layer, matrix.columns)
         if matrix.bias:
-            biases = [self._read(f"{part.role}_bias", layer) for part in matrix.parts]
+            biases = [self._bias(f"{part.role}_bias", layer) for part in matrix.parts]
             arrays[f"{matrix.name}.bias"] = np.concatenate(biases)
         return arrays
 
-    def _grid(self, part: Rows, form: _Form, layer: int) -> Grid:
-        """The file's own grid where it is of this form, else one fitted to the values."""
+    def _plain(self, matrix: Matrix, layer: int) -> Floats:
+        """A layer's product takes (in, out); embedding and head stay as they are, rows of the vocabulary."""
+        is_end = layer < 0
+        values = np.empty((matrix.rows, matrix.columns)[:: 1 if is_end else -1], np.float32)
+        rows, at = values if is_end else values.T, 0
+        for part in matrix.parts:
+            for slab in self._slabs(part.role, layer, matrix.columns):
+                rows[at : at + len(slab)] = slab
+                at += len(slab)
+        return values
+
+    def _packed(self, name: str, parts: Sequence[Rows], form: _Form, layer: int, columns: int) -> Arrays:
+        """Rows of one form under each other. Grids come in slabs, so that nothing but the result grows."""
+        rows, blocks, at = sum(part.n for part in parts), columns // BLOCK, 0
+        codes = np.empty((rows, blocks, BLOCK * form.bits // 8), np.uint8)
+        scales = np.empty((rows, blocks), np.float32)
+        offsets = np.empty((blocks, rows), np.float32) if form.offsets else None
+        for part in parts:
+            for grid in self._grids(part, form, layer, columns):
+                to = at + len(grid.scales)
+                codes[at:to], scales[at:to] = grid.codes, grid.scales
+                if offsets is not None:
+                    offsets[:, at:to] = grid.offsets
+                at = to
+        arrays: Arrays = {f"{name}.q{form.bits}": codes, f"{name}.scales": scales}
+        return arrays if offsets is None else {**arrays, f"{name}.offsets": offsets}
+
+    def _grids(self, part: Rows, form: _Form, layer: int, columns: int) -> Iterator[Grid]:
+        """The file's own grid where it is of this form, else one fitted to the values; slab by slab."""
         stored = self._stored(part.role, layer)
-        if quantize.gguf_form(stored) == (form.bits, form.offsets):
-            grid = quantize.from_gguf(stored, self.checkpoint.blocks(self._name(part.role, layer)))
-            order = self._order(part.role, part.n)
-            return grid if order is None else grid.rows(order)
-        values = self._read(part.role, layer)
-        return quantize.int4(values) if form.bits == 4 else quantize.int8(values)
-
-
-def _pack(name: str, grids: Sequence[Grid]) -> Arrays:
-    """One matrix of all rows where the forms agree, else a part each."""
-    if len({(g.bits, g.offsets is None) for g in grids}) > 1:
-        return {k: v for i, grid in enumerate(grids) for k, v in _pack(f"{name}.{i}", [grid]).items()}
-    arrays: Arrays = {
-        f"{name}.q{grids[0].bits}": np.concatenate([g.codes for g in grids]),
-        f"{name}.scales": np.concatenate([g.scales for g in grids]),
-    }
-    offsets = [g.offsets for g in grids if g.offsets is not None]
-    if offsets:
-        arrays[f"{name}.offsets"] = np.ascontiguousarray(np.concatenate(offsets, axis=1))
-    return arrays
+        if quantize.gguf_form(stored) != (form.bits, form.offsets):
+            fit = quantize.int4 if form.bits == 4 else quantize.int8
+            yield from map(fit, self._slabs(part.role, layer, columns))
+            return
+        raw, n = self.checkpoint.blocks(self._name(part.role, layer)), self._slab_rows(part.role, columns)
+        for first in range(0, part.n, n):
+            grid = quantize.from_gguf(stored, raw[first : first + n])
+            yield grid.rows(self._order(part.role, len(grid.scales)))
