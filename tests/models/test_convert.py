@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 
 from tests.tiny import build, build_variant
 from tests.tiny_gguf import write_gguf
+from trisplit.errors import RequestProblem
 from trisplit.models.checkpoint import CHUNK_VALUES
 from trisplit.models.config import EMBED, HEAD, Stage
 from trisplit.models.convert import DTYPES, Dtype, stage_bytes, stage_file
@@ -154,6 +155,48 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose FFN matrices are 32 and 64 slabs."""
     ffn = 32 * CHUNK_VALUES // 64
     return build("llama", tmp_path_factory.mktemp("wide") / "model", layers=1, intermediate_size=ffn)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b"5",
+        b'{"down.w": 5}',
+        b'{"down.w": {"dtype": "F32"}}',
+        b'{"down.w": {"dtype": "F32", "shape": [1], "data_offsets": ["a", "b"]}}',
+        b'{"down.w": {"dtype": "F32", "shape": 7, "data_offsets": [0, 4]}}',
+        b'{"down.w": {"dtype": "F32", "shape": [1], "data_offsets": [0]}}',
+        b'{"other": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}',
+        b'{"down.w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}',
+    ],
+)
+def test_a_foreign_file_in_the_cache_is_made_again(
+    header: bytes, tiny: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRISPLIT_CACHE", str(tmp_path))
+    model = open_model(tiny("llama"))
+    first = stage_file(model.checkpoint, model.config, Stage(0, "down"), "f32")
+    path = first.folder / f"{first.stem}.safetensors"
+    good = path.read_bytes()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4 if b"offsets" in header else 0))
+    assert stage_file(model.checkpoint, model.config, Stage(0, "down"), "f32") == first
+    assert path.read_bytes() == good
+
+
+def test_a_file_that_is_not_whole_after_it_was_written_is_told(
+    tiny: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRISPLIT_CACHE", str(tmp_path))
+    monkeypatch.setattr("trisplit.models.convert.save_file", lambda _, path: path.write_bytes(b"half"))
+    model = open_model(tiny("llama"))
+    with pytest.raises(
+        RequestProblem, match=r"cannot be written: down-000\.safetensors is not whole"
+    ) as caught:
+        stage_file(model.checkpoint, model.config, Stage(0, "down"), "f32")
+    assert str(tmp_path) in caught.value.what
 
 
 def test_an_interrupted_conversion_leaves_no_file(

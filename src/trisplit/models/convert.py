@@ -6,7 +6,6 @@ Each file is plain safetensors, so any tool can open it; the runtime maps its by
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import time
@@ -20,10 +19,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from trisplit.errors import CheckpointProblem
 from trisplit.models import quantize
 from trisplit.models.checkpoint import CHUNK_VALUES, FLOATS, Checkpoint
 from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage
 from trisplit.models.families import FAMILIES
+from trisplit.models.folder import read_member
 from trisplit.models.layout import Matrix, Rows, layout
 from trisplit.models.quantize import BLOCK, Floats, Grid
 from trisplit.paths import cache_dir, unwritable
@@ -33,7 +34,6 @@ DTYPES: Final[tuple[Dtype, ...]] = ("f32", "int8", "int4")
 
 _LAYOUT: Final = 2  # raise it when what a file holds changes: old files are then made again
 _STALE_S: Final = 3600.0
-_LONGEST_HEADER: Final = 2**20
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -84,11 +84,16 @@ def stage_file(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype:
     """
     folder = cache_dir() / "engine" / f"{checkpoint.digest[:24]}-{dtype}-{_LAYOUT}"
     path = folder / f"{_stem(stage)}.safetensors"
-    tensors = _contents(path)
+    is_tied = stage == HEAD and config.tied_head
+    n_bytes = stage_bytes(checkpoint, config, stage, dtype)
+    n_bytes -= stage_bytes(checkpoint, config, EMBED, dtype) if is_tied else 0
+    tensors = _contents(path, n_bytes)
     if tensors is None:
         _write(_Reader(checkpoint, config, dtype).arrays(stage), path)
-        tensors = _contents(path) or {}
-    if stage == HEAD and config.tied_head:  # the head is the embedding's own bytes
+        tensors = _contents(path, n_bytes)
+    if tensors is None:
+        raise unwritable(folder, EOFError(f"{path.name} is not whole after it was written"))
+    if is_tied:  # the head is the embedding's own bytes
         embed = stage_file(checkpoint, config, EMBED, dtype)
         tensors |= {name.replace("embed", "head"): stored for name, stored in embed.tensors.items()}
     return StageFile(stage, folder, tensors)
@@ -128,28 +133,18 @@ def _sweep(folder: Path) -> None:
                 draft.unlink()
 
 
-def _contents(path: Path) -> dict[str, Stored] | None:
-    """What lies in a file; None if it is missing or not whole, as after a power cut."""
+def _contents(path: Path, n_bytes: int) -> dict[str, Stored] | None:
+    """What lies in a file; None if it is missing, foreign or not whole, as after a power cut."""
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(length, _LONGEST_HEADER)))
-        start = 8 + length
-        header.pop("__metadata__", None)
-        stored = {
-            name: Stored(
-                path.name,
-                facts["dtype"],
-                tuple(facts["shape"]),
-                start + facts["data_offsets"][0],
-                facts["data_offsets"][1] - facts["data_offsets"][0],
-            )
-            for name, facts in header.items()
-        }
-        ends = max((s.offset + s.n_bytes for s in stored.values()), default=start)
-        return stored if path.stat().st_size == ends else None
-    except (OSError, ValueError):
+        places = read_member(path).places
+    except (OSError, CheckpointProblem):
         return None
+    if sum(place.info.n_bytes for place in places.values()) != n_bytes:
+        return None
+    return {
+        name: Stored(path.name, place.info.dtype, place.info.shape, place.offset, place.info.n_bytes)
+        for name, place in places.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def open_folder(folder: Path) -> Files:
         content = stream.read()
     config = _json_object(file.path, content)
     names = _weight_files(folder, index := _index(folder))
-    members = [_read_member(folder / name) for name in names]
+    members = [read_member(folder / name) for name in names]
     held = {name: member.file.path.name for member in members for name in member.places}
     wrong = {name for name in index.keys() | held.keys() if index.get(name) != held.get(name)}
     # What is complete by its own numbers or name needs no index, so a stale one does no harm there.
@@ -128,7 +128,7 @@ _CODECS = {
 }
 
 
-def _read_member(path: Path) -> Member:
+def read_member(path: Path) -> Member:
     """One safetensors file: u64 length of the header, the header in JSON, then the tensors without gaps."""
     file = StoredFile.at(path)
     with file.open() as stream:
