@@ -135,6 +135,28 @@ def test_a_stalled_station_ends_the_request_after_the_deadline(deep: Path) -> No
 
 
 @pytest.mark.parametrize("stations", ["0", "3"])
+def test_ctrl_c_stops_an_answer_of_a_chat_and_no_more(deep: Path, stations: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trisplit", "chat", str(deep), "--stations", stations, "--max-tokens", "3000"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("hello\n")
+    process.stdin.flush()
+    process.stdout.read(3)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate("/nonsense\n/exit\n", timeout=PATIENCE_S)
+    assert process.returncode == 0, error
+    assert out.endswith("\n")
+    assert "no command is named '/nonsense'" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("stations", ["0", "3"])
 def test_ctrl_c_while_loading_leaves_nothing(deep: Path, stations: str, tmp_path: Path) -> None:
     environment = {**os.environ, "TRISPLIT_CACHE": str(tmp_path)}  # nothing is converted there
     process = subprocess.Popen(

@@ -9,6 +9,7 @@ import contextlib
 import io
 import signal
 import sys
+import time
 
 import typer
 
@@ -44,24 +45,34 @@ def _root(
     """Options that stand before a command."""
 
 
-def _interrupt(*_: object) -> None:
+class _CtrlC:
     """Ctrl-C at once, also while a model loads: asyncio's own handler waits for the next await.
 
-    Once only: what is being ended then has deadlines of its own.
+    Pressed again within a second it is ignored: what is being ended then has deadlines of its own.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise KeyboardInterrupt
+
+    def __init__(self) -> None:
+        self.pressed_s: float | None = None
+
+    def __call__(self, *_: object) -> None:
+        now_s = time.monotonic()
+        if self.pressed_s is None or now_s - self.pressed_s > 1:
+            self.pressed_s = now_s
+            raise KeyboardInterrupt
 
 
 def main() -> None:
     """Runs the command line; a Problem becomes two lines on stderr and its exit code."""
-    signal.signal(signal.SIGINT, _interrupt)
+    ctrl_c = _CtrlC()
+    signal.signal(signal.SIGINT, ctrl_c)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal of few letters shows the rest as it can
             stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except Problem as problem:
+        if ctrl_c.pressed_s is not None:  # a callback of the socket library took the interrupt for its own
+            sys.exit(130)
         _tell(problem)
         sys.exit(problem.exit_code)
     except OSError as error:  # what we print cannot be written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Callable
 from typing import Final
@@ -38,6 +39,8 @@ from trisplit.wire.messages import (
 )
 
 CONNECT_DEADLINE_S: Final = 10.0
+
+_LOG = logging.getLogger(__name__)
 
 
 class Station:
@@ -177,7 +180,9 @@ class Station:
             raise ours from error
 
     def _failed(self, what: str) -> OwnProblem:
-        return OwnProblem(f"station {self.name} failed: {what}", fix="if memory is short use more stations")
+        """A failure nobody foresaw: its traceback goes to our output, its gist to the coordinator."""
+        _LOG.exception("station %s failed", self.name)
+        return OwnProblem(f"station {self.name} failed: {what}", fix="see the station's output")
 
     def _way(self, group: int) -> Callable[[Activation], None]:
         way = self._ways.get(group)
