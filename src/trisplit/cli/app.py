@@ -70,14 +70,17 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         app()
-    except Problem as problem:
-        if ctrl_c.pressed_s is not None:  # a callback of the socket library took the interrupt for its own
+    except BaseException as error:
+        # A callback of the socket library may take the interrupt for its own and end a link instead.
+        if ctrl_c.pressed_s is not None:
             sys.exit(130)
-        _tell(problem)
-        sys.exit(problem.exit_code)
-    except OSError as error:  # what we print cannot be written
-        _tell(RequestProblem(f"cannot write the answer: {error.strerror or error}", fix="make room for it"))
-        sys.exit(1)
+        if isinstance(error, OSError):  # what we print cannot be written
+            what = f"cannot write the answer: {error.strerror or error}"
+            error = RequestProblem(what, fix="make room for it")
+        if not isinstance(error, Problem):
+            raise
+        _tell(error)
+        sys.exit(error.exit_code)
 
 
 def _tell(problem: Problem) -> None:
