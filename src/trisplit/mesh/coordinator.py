@@ -137,17 +137,15 @@ class Coordinator:
 
     async def _join(self) -> None:
         """Tells each station where what it leaves goes."""
-        last = self.plan.groups[-1].number
         for share in self.plan.shares:
             numbers = sorted({n + 1 for g in share.groups for n in (g.number, g.number + 1)})
-            hops = tuple(Hop(n, self._address_of(n)) for n in numbers if n <= last + 1)
+            hops = tuple(Hop(n, self._address_of(n)) for n in numbers if n <= self._end)
             self._peers[share.station].link.send(Join(hops))
         for share in self.plan.shares:
             await self._peers.expect(self._peers[share.station], Joined, JOIN_DEADLINE_S)
 
     def _address_of(self, group: int) -> str:
-        is_ours = group > self.plan.groups[-1].number
-        return "" if is_ours else self._addresses[self.plan.station_of(group)]
+        return "" if group == self._end else self._addresses[self.plan.station_of(group)]
 
     async def facts(self) -> list[StationFacts]:
         """What each station holds, and its memory now."""

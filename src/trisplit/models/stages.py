@@ -78,9 +78,9 @@ def leaves(config: ModelConfig, last: Stage) -> tuple[str, int]:
 
 
 def takes(config: ModelConfig, first: Stage) -> dict[str, int]:
-    """Names and widths of the float inputs of a run beginning with this stage."""
+    """Names and widths of the inputs of a run beginning with this stage: ids, or rows of floats."""
     return {
-        "embed": {},
+        "embed": {"ids": 1},
         "attention": {"x": config.hidden},
         "gate_up": {"r": config.hidden},
         "down": {"h": config.ffn[first.layer], "r": config.hidden},
