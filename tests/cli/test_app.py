@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +79,25 @@ def test_ctrl_c_pressed_twice_at_once_is_pressed_once(monkeypatch: pytest.Monkey
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen == ["raised", "ignored"]
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_may_be_closed(closed: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        shell = f"exec {sys.executable} -m trisplit station --listen 127.0.0.1:{port} {closed}"
+        ran = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=30)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("error: cannot listen" if "2>" not in closed else "")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc to look into")
+def test_the_number_of_a_closed_stream_is_nobody_elses() -> None:
+    """The event loop must not get it: libuv aborts the process when it closes one of the first three."""
+    shell = f"exec {sys.executable} -m trisplit station <&-"
+    with subprocess.Popen(shell, shell=True, stdout=subprocess.PIPE) as station:
+        assert station.stdout is not None
+        assert station.stdout.readline().startswith(b"listening on")
+        input_of_it = Path(f"/proc/{station.pid}/fd/0").readlink()
+        station.kill()
+    assert input_of_it == Path("/dev/null")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import signal
 import sys
 import time
@@ -61,8 +62,23 @@ class _CtrlC:
             raise KeyboardInterrupt
 
 
+def _fill_standard_streams() -> None:
+    """Opens /dev/null where standard input, output or error is closed.
+
+    Else the next thing opened takes the free number: a socket that receives what we print, or the event
+    loop's own, and libuv aborts when it is to close one of the first three.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    sys.stdin = sys.stdin or open(0, encoding="utf-8")  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8")  # noqa: SIM115
+
+
 def main() -> None:
     """Runs the command line; a Problem becomes two lines on stderr and its exit code."""
+    _fill_standard_streams()
     ctrl_c = _CtrlC()
     signal.signal(signal.SIGINT, ctrl_c)
     for stream in (sys.stdout, sys.stderr):

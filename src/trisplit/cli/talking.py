@@ -131,7 +131,7 @@ class _Lines:
 
         def read() -> None:
             try:
-                for line in sys.stdin or ():
+                for line in sys.stdin:
                     loop.call_soon_threadsafe(self._lines.put_nowait, line)
             finally:
                 loop.call_soon_threadsafe(self._lines.put_nowait, "")
@@ -142,7 +142,7 @@ class _Lines:
 
     async def next(self) -> str | None:
         """The next line, stripped; None at the end of input."""
-        if sys.stdin and sys.stdin.isatty():
+        if sys.stdin.isatty():
             print("> ", end="", file=sys.stderr, flush=True)
         line = await self._lines.get()
         return line.strip() if line else None
