@@ -5,7 +5,8 @@ from pathlib import Path
 
 from trisplit.errors import PlanProblem
 from trisplit.mesh.costs import plan_model
-from trisplit.mesh.plan import CUTS, Room, parse_size
+from trisplit.mesh.cuts import CUTS
+from trisplit.mesh.room import Room, parse_size
 from trisplit.models.convert import DTYPES
 from trisplit.models.model import open_model
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.fleet import local_stations
-from trisplit.mesh.plan import Room
+from trisplit.mesh.room import Room
 from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Request
 from trisplit.models.model import open_model

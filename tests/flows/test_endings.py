@@ -22,7 +22,7 @@ from trisplit.mesh import peers
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.link import Link
-from trisplit.mesh.plan import Room
+from trisplit.mesh.room import Room
 from trisplit.mesh.server import listen
 from trisplit.models.ends import Ends
 from trisplit.models.generation import Request

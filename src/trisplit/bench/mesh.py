@@ -10,7 +10,8 @@ from trisplit.bench.peers import Answer
 from trisplit.bench.posts import Settings, context_of, decoding
 from trisplit.bench.rounds import Turn, alternate, spread, started
 from trisplit.mesh.costs import plan_model
-from trisplit.mesh.plan import Plan, Room
+from trisplit.mesh.plan import Plan
+from trisplit.mesh.room import Room
 from trisplit.models.convert import Dtype
 from trisplit.models.model import Model, context_for, open_model, refuse_if_short
 

@@ -13,8 +13,10 @@ from trisplit.machine import free_cores, rss_bytes, usable_cores
 from trisplit.mesh.address import host_and_port
 from trisplit.mesh.coordinator import Coordinator, StationFacts
 from trisplit.mesh.costs import plan_model
+from trisplit.mesh.cuts import CUTS
 from trisplit.mesh.fleet import local_stations
-from trisplit.mesh.plan import CUTS, Plan, Room
+from trisplit.mesh.plan import Plan
+from trisplit.mesh.room import Room
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.decoder import Decoder
 from trisplit.models.ends import Ends

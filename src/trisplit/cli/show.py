@@ -10,7 +10,8 @@ import typer
 from trisplit.cli.answer import AsJson, Context, Cut, DtypeOption, ModelArgument
 
 if TYPE_CHECKING:
-    from trisplit.mesh.plan import Plan, Room
+    from trisplit.mesh.plan import Plan
+    from trisplit.mesh.room import Room
     from trisplit.table import Table
 
 MOST_STATIONS = 1000
@@ -114,7 +115,7 @@ def _list_assets(as_json: bool) -> None:
 def _rooms(stations: int | None, memory: str | None) -> list[Room]:
     """The stations asked for, named s1, s2, …"""
     from trisplit.errors import RequestProblem
-    from trisplit.mesh.plan import Room, parse_size
+    from trisplit.mesh.room import Room, parse_size
 
     if stations is not None and memory is not None:
         raise RequestProblem(

@@ -244,4 +244,5 @@ def _name(peer: Peer) -> str:
 
 
 def _spec(group: Group) -> GroupSpec:
-    return GroupSpec(group.number, tuple(StageSpec(s.layer, s.kind) for s in group.stages))
+    thirds = [StageSpec(s.layer, s.kind) for s in group.stages if s.kind != "embed" and s.kind != "head"]
+    return GroupSpec(group.number, tuple(thirds))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trisplit.mesh.plan import Plan, Room, StageCost, plan
+from trisplit.mesh.cuts import StageCost
+from trisplit.mesh.plan import Plan, plan
+from trisplit.mesh.room import Room
 from trisplit.models.config import Stage
 from trisplit.models.convert import Dtype
 from trisplit.models.model import Model
@@ -20,13 +22,16 @@ def stage_costs(model: Model, dtype: Dtype, context: int) -> list[StageCost]:
     return costs
 
 
-def ends_bytes(model: Model, dtype: Dtype) -> int:
-    """Bytes of embed and head; of a tied head its norm alone, for the rest is the embedding."""
+def ends_costs(model: Model, dtype: Dtype) -> tuple[StageCost, StageCost]:
+    """Bytes of embed and head; a tied head is the embedding, but for its norm."""
     embed, head = (model.weight_bytes(stage, dtype) for stage in model.ends)
-    return embed + (4 * model.config.hidden if model.config.tied_head else head)
+    shared = embed if model.config.tied_head else 0
+    return StageCost(-1, "embed", embed, 0), StageCost(-1, "head", head, 0, shared)
 
 
-def plan_model(model: Model, rooms: Sequence[Room], *, cut: str, dtype: Dtype, context: int) -> Plan:
+def plan_model(
+    model: Model, rooms: Sequence[Room], *, cut: str, topology: str = "chain", dtype: Dtype, context: int
+) -> Plan:
     """Which of these stations holds which stages of a model; Problems as of `plan`."""
-    costs, ends = stage_costs(model, dtype, context), ends_bytes(model, dtype)
-    return plan(costs, rooms, cut=cut, ends_bytes=ends)
+    costs, ends = stage_costs(model, dtype, context), ends_costs(model, dtype)
+    return plan(costs, rooms, cut=cut, topology=topology, ends=ends)
