@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.words import EXAMPLES, activations, framed, u32
 from trisplit.errors import OwnProblem, PeerProblem
-from trisplit.wire import frame
+from trisplit.wire import frame, route
 from trisplit.wire.frame import Activation
 
 ONE = Activation(
@@ -23,10 +24,19 @@ ONE = Activation(
     flags=frame.ROW_BY_ROW,
     residual=True,
 )
+ROUTED = msgspec.structs.replace(ONE, route=route.encode((3, 1)))
 ONE_AS_BYTES = bytes.fromhex(
     "00000001 00000009 03 01"  # stream, sequence, kind, flags
     "01020304 00000005 0607 0002 01 00000008"  # position, epoch, group, rows, dtype, length
     "0000803f 000000c0"  # 1.0 and -2.0, little-endian
+)
+
+
+ROUTED_AS_BYTES = bytes.fromhex(
+    "00000001 00000009 03 03"  # bit 1 of the flags: a route
+    "01020304 00000005 0607 0002 01 00000008"
+    "000b"  # first to neighbour 3, then to its neighbour 1
+    "0000803f 000000c0"
 )
 
 
@@ -48,6 +58,22 @@ def test_the_bytes_of_a_control_message() -> None:
     assert frame.decode(data) == (10, memoryview(b"packed"))
 
 
+def test_the_bytes_of_an_activation_with_a_route() -> None:
+    assert frame.encode_activation(ROUTED, 9) == ROUTED_AS_BYTES
+    assert frame.decode(ROUTED_AS_BYTES) == (9, ROUTED)
+
+
+@pytest.mark.parametrize("word", [0o10, 0o77077, 0x8000, 0xFFFF])
+def test_a_word_of_no_route_is_refused(word: int) -> None:
+    with pytest.raises(PeerProblem, match=f"the route word {word:#06x}, which is none"):
+        frame.decode(ROUTED_AS_BYTES[:27] + word.to_bytes(2) + ROUTED_AS_BYTES[29:])
+
+
+def test_a_route_that_is_announced_must_lead_somewhere() -> None:
+    with pytest.raises(PeerProblem, match="leads nowhere"):
+        frame.decode(ROUTED_AS_BYTES[:27] + bytes(2) + ROUTED_AS_BYTES[29:])
+
+
 def test_decoding_copies_nothing() -> None:
     received = bytearray(ONE_AS_BYTES)
     _, said = frame.decode(memoryview(received))
@@ -67,10 +93,11 @@ def test_round_trip(said: Activation, sequence: int) -> None:
     assert frame.decode(frame.encode_activation(said, sequence)) == (sequence, said)
 
 
-@pytest.mark.parametrize("n_bytes", range(len(ONE_AS_BYTES)))
-def test_a_cut_activation_is_refused(n_bytes: int) -> None:
-    with pytest.raises(PeerProblem):
-        frame.decode(ONE_AS_BYTES[:n_bytes])
+@pytest.mark.parametrize("whole", [ONE_AS_BYTES, ROUTED_AS_BYTES], ids=["plain", "routed"])
+def test_a_cut_activation_is_refused(whole: bytes) -> None:
+    for n_bytes in range(len(whole)):
+        with pytest.raises(PeerProblem):
+            frame.decode(whole[:n_bytes])
 
 
 @pytest.mark.parametrize("more", [b"\0", b"\0\0\0\0", ONE_AS_BYTES])
@@ -85,7 +112,7 @@ def test_trailing_bytes_are_refused(more: bytes) -> None:
         ({"kind": 0}, "unknown kind 0"),
         ({"kind": 4}, "unknown kind 4"),
         ({"kind": 255}, "unknown kind 255"),
-        ({"flags": 2}, "unknown flags 0x02"),
+        ({"flags": 4}, "unknown flags 0x04"),
         ({"flags": 0x81}, "unknown flags 0x81"),
         ({"dtype": 0}, "dtype 0"),
         ({"dtype": 2}, "dtype 2, which we do not speak"),
@@ -126,6 +153,9 @@ def test_what_is_too_long_is_neither_sent_nor_read() -> None:
         frame.decode(too_long + b"\0")
     with pytest.raises(OwnProblem, match="67,108,864 with the headers is the limit"):
         frame.encode_activation(Activation(1, 0, 0, 0, 1, too_long), 0)
+    for route_word, head_bytes in ((0, 28), (0o1, 32)):
+        just = Activation(1, 0, 0, 0, 1, memoryview(too_long)[head_bytes:], route=route_word)
+        assert frame.decode(frame.encode_activation(just, 0)) == (0, just)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +167,9 @@ def test_what_is_too_long_is_neither_sent_nor_read() -> None:
         Activation(1, 0, 0, 0, 1, b""),
         Activation(1, 0, 0, 0, 1, bytes(4), dtype=2),
         Activation(1, 0, 0, 0, 1, bytes(4), flags=2),
+        Activation(1, 0, 0, 0, 1, bytes(4), route=0o10),
+        Activation(1, 0, 0, 0, 1, bytes(4), route=0x8001),
+        Activation(1, 0, 0, 0, 1, bytes(4), route=-1),
         Activation(1, -1, 0, 0, 1, bytes(4)),
         Activation(2**32, 0, 0, 0, 1, bytes(4)),
         Activation(1, 0, 0, 2**16, 1, bytes(4)),

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.wire.test_frame import ONE
+from tests.wire.test_frame import ONE, ROUTED
 from tests.wire.words import EXAMPLES, framed
-from trisplit.wire import frame
+from trisplit.wire import frame, route
 from trisplit.wire.frame import Activation
 from trisplit.wire.messages import GroupSpec, Hop, Ping, StageSpec
 from trisplit.wire.session import COORDINATOR_LINK, STATION_LINK, Turns
@@ -26,9 +26,11 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def test_its_bytes_are_ours() -> None:
-    ping, residual = (bytes.fromhex(line) for line in PAGE.split("```")[1].strip().splitlines())
+    ping, residual, routed = (bytes.fromhex(line) for line in PAGE.split("```")[1].strip().splitlines())
     assert ping == framed(Ping(7), 10)
     assert residual == frame.encode_activation(ONE, 9)
+    assert routed == frame.encode_activation(ROUTED, 9)
+    assert route.encode_response((3, 1, 4, 1, 5)) == bytes.fromhex("05 530b")
 
 
 def test_its_fields_are_ours() -> None:

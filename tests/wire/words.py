@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from trisplit.wire import frame, messages
+from trisplit.wire import frame, messages, route
 from trisplit.wire.frame import Activation
 from trisplit.wire.messages import (
     Ask,
@@ -68,6 +68,7 @@ u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 streams = st.integers(1, 2**32 - 1)
 positive = st.integers(1, 2**32 - 1)
+route_words = st.lists(st.integers(1, 7), max_size=5).map(lambda numbers: route.encode(tuple(numbers)))
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
@@ -127,7 +128,9 @@ def activations(draw: st.DrawFn) -> Activation:
     payload = draw(st.binary(min_size=4 * rows * width, max_size=4 * rows * width))
     stream, position, epoch, group = draw(streams), draw(u32), draw(u32), draw(u16)
     flags, residual = draw(st.sampled_from([0, frame.ROW_BY_ROW])), draw(st.booleans())
-    return Activation(stream, position, epoch, group, rows, payload, frame.F32, flags, residual)
+    return Activation(
+        stream, position, epoch, group, rows, payload, frame.F32, flags, residual, draw(route_words)
+    )
 
 
 any_word: st.SearchStrategy[Said] = any_message | activations()

@@ -7,9 +7,11 @@ import struct
 import msgspec
 
 from trisplit.errors import OwnProblem, PeerProblem
+from trisplit.wire.route import ROUTES
 
 CONTROL, ACTIVATION, RESIDUAL = 1, 2, 3  # kind
 ROW_BY_ROW = 1  # flag: each row passes attention alone
+_ROUTED = 2  # flag: a route word follows the headers
 F32 = 1  # dtype; 2 = f16 and 3 = bf16 are reserved
 LINK = 0  # stream of what is about the link itself
 
@@ -20,6 +22,7 @@ SAME_VERSION = "run the same version of trisplit on both ends"
 
 _HEADER = struct.Struct("!IIBB")
 _BOTH = struct.Struct("!IIBBIIHHBI")
+_ROUTE = struct.Struct("!H")
 _ITEM_BYTES = {F32: 4}
 _KNOWN_FLAGS = ROW_BY_ROW
 
@@ -31,7 +34,8 @@ class Activation(msgspec.Struct, frozen=True):
     the width. `stream` is the session the rows belong to (1 and up), `position` the place of the
     first row in it, `epoch` the fence that tells rows from before a rewind from those after,
     `group` the number of the stage group the rows are for. With `residual` they are not that
-    group's input but the residual it adds.
+    group's input but the residual it adds. `route` is the word of the way that what becomes of the
+    rows takes from there (`trisplit.wire.route`); 0 where whoever runs the group knows the way.
     """
 
     stream: int
@@ -43,6 +47,7 @@ class Activation(msgspec.Struct, frozen=True):
     dtype: int = F32
     flags: int = 0
     residual: bool = False
+    route: int = 0
 
 
 def encode_control(body: bytes, sequence: int) -> bytes:
@@ -54,9 +59,9 @@ def encode_control(body: bytes, sequence: int) -> bytes:
 
 def encode_activation(said: Activation, sequence: int) -> bytes:
     """The frame of one activation; the payload is copied once. `OwnProblem` when a peer would refuse it."""
-    payload = said.payload
+    payload, route = said.payload, said.route
     length = payload.nbytes if isinstance(payload, memoryview) else len(payload)
-    why = _refusal(said.stream, said.flags, said.rows, said.dtype, length)
+    why = _refusal(said.stream, said.flags, said.rows, said.dtype, length, route)
     if why:
         raise OwnProblem(f"an activation with {why}", fix="send whole rows of one open stream")
     try:
@@ -64,7 +69,7 @@ def encode_activation(said: Activation, sequence: int) -> bytes:
             said.stream,
             sequence,
             RESIDUAL if said.residual else ACTIVATION,
-            said.flags,
+            said.flags | _ROUTED if route else said.flags,
             said.position,
             said.epoch,
             said.group,
@@ -76,7 +81,7 @@ def encode_activation(said: Activation, sequence: int) -> bytes:
         raise OwnProblem(
             f"an activation whose header does not fit: {error}", fix="see docs/wire.md"
         ) from None
-    return head + payload
+    return (head + _ROUTE.pack(route) if route else head) + payload
 
 
 def decode(data: bytes | memoryview) -> tuple[int, Activation | memoryview]:
@@ -98,13 +103,15 @@ def decode(data: bytes | memoryview) -> tuple[int, Activation | memoryview]:
     if n_bytes < _BOTH.size:
         raise _nonsense(f"an activation of {n_bytes} bytes where its headers take {_BOTH.size}")
     stream, sequence, _, flags, position, epoch, group, rows, dtype, length = _BOTH.unpack_from(data)
-    payload = memoryview(data)[_BOTH.size :]
+    route = _decode_route(data) if flags & _ROUTED else 0
+    flags &= ~_ROUTED
+    payload = memoryview(data)[_BOTH.size + _ROUTE.size if route else _BOTH.size :]
     if length != len(payload):
         raise _nonsense(f"an activation that announces {length:,} bytes and brings {len(payload):,}")
-    why = _refusal(stream, flags, rows, dtype, length)
+    why = _refusal(stream, flags, rows, dtype, length, route)
     if why:
         raise _nonsense(f"an activation with {why}")
-    said = Activation(stream, position, epoch, group, rows, payload, dtype, flags, kind == RESIDUAL)
+    said = Activation(stream, position, epoch, group, rows, payload, dtype, flags, kind == RESIDUAL, route)
     return sequence, said
 
 
@@ -122,7 +129,16 @@ def _decode_control(data: memoryview) -> tuple[int, memoryview]:
     return sequence, data[_HEADER.size :]
 
 
-def _refusal(stream: int, flags: int, rows: int, dtype: int, length: int) -> str:
+def _decode_route(data: bytes | memoryview) -> int:
+    if len(data) < _BOTH.size + _ROUTE.size:
+        raise _nonsense(f"an activation of {len(data)} bytes that announces a route")
+    route: int = _ROUTE.unpack_from(data, _BOTH.size)[0]
+    if not route:
+        raise _nonsense("an activation with a route that leads nowhere")
+    return route
+
+
+def _refusal(stream: int, flags: int, rows: int, dtype: int, length: int, route: int) -> str:
     """Why these facts do not describe rows of numbers; empty when they do."""
     if stream == LINK:
         return f"stream {LINK}, which is the link itself"
@@ -133,8 +149,10 @@ def _refusal(stream: int, flags: int, rows: int, dtype: int, length: int) -> str
         return f"dtype {dtype}, which we do not speak"
     if rows < 1 or length < 1 or length % (rows * item_bytes):
         return f"{length:,} bytes for {rows} rows of {item_bytes}-byte numbers"
-    if length > MAX_FRAME - _BOTH.size:
+    if length > MAX_FRAME - _BOTH.size - (_ROUTE.size if route else 0):
         return f"{length:,} bytes where {MAX_FRAME:,} with the headers is the limit"
+    if route and route not in ROUTES:
+        return f"the route word {route:#06x}, which is none"
     return ""
 
 
