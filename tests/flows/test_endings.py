@@ -185,7 +185,7 @@ def test_a_closed_terminal_while_loading_leaves_nothing(deep: Path, how: int, tm
         stderr=subprocess.PIPE,
         text=True,
     )
-    until(lambda: list(tmp_path.rglob("attention-*.safetensors")), "a station to convert")
+    until(lambda: list(tmp_path.rglob("attention-*.sha256")), "a station to convert")
     born = children(process.pid)
     assert len(born) == 3
     process.send_signal(how)
@@ -204,7 +204,7 @@ def test_a_station_killed_while_loading_is_named(deep: Path, tmp_path: Path) -> 
         stderr=subprocess.PIPE,
         text=True,
     )
-    until(lambda: list(tmp_path.rglob("attention-*.safetensors")), "a station to convert")
+    until(lambda: list(tmp_path.rglob("attention-*.sha256")), "a station to convert")
     stations = sorted(children(process.pid))
     os.kill(stations[1], signal.SIGKILL)
     out, error = process.communicate(timeout=PATIENCE_S)

@@ -1,14 +1,7 @@
-"""Stage weights in the engine's layout, made once and kept in the cache directory, a file a stage.
-
-Each file is plain safetensors, so any tool can open it; the runtime maps its byte ranges.
-"""
+"""Stage weights in the engine's layout, made once and kept on the shelf, a file a stage."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,84 +12,49 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from trisplit.errors import CheckpointProblem
 from trisplit.models import quantize
 from trisplit.models.checkpoint import CHUNK_VALUES, FLOATS, Checkpoint
 from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage
 from trisplit.models.families import FAMILIES
-from trisplit.models.folder import read_member
 from trisplit.models.layout import Matrix, Rows, layout
 from trisplit.models.quantize import BLOCK, Floats, Grid
-from trisplit.paths import cache_dir, unwritable
+from trisplit.models.shelf import contents, drafted, put, recorded, remember, shelf
+from trisplit.models.stage_file import StageFile, Stored, stem
+from trisplit.paths import unwritable
 
 Dtype = Literal["f32", "int8", "int4"]
 DTYPES: Final[tuple[Dtype, ...]] = ("f32", "int8", "int4")
 
-_LAYOUT: Final = 2  # raise it when what a file holds changes: old files are then made again
-_STALE_S: Final = 3600.0
+_LAYOUT: Final = 3  # raise it when what a file holds changes: old files are then made again
 
 Arrays = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Where one array lies: `file` beside the others, bytes [offset, offset + n_bytes)."""
-
-    file: str
-    kind: str  # safetensors dtype: F32, U8
-    shape: tuple[int, ...]
-    offset: int
-    n_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class StageFile:
-    """One stage's weights on disk, by name: a norm's role, or a matrix's and its form.
-
-    Forms are `.w` (f32), `.q8` or `.q4` with `.scales` (and `.offsets`), and `.bias`.
-    """
-
-    stage: Stage
-    folder: Path
-    tensors: Mapping[str, Stored]
-
-    @property
-    def stem(self) -> str:
-        """A name for the stage that is unique in a graph."""
-        return _stem(self.stage)
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of weights the stage computes with."""
-        return sum(t.n_bytes for t in self.tensors.values())
-
-    def has_matrix(self, name: str) -> bool:
-        """Whether a matrix (or a part of one) of this name lies here."""
-        return any(f"{name}.{form}" in self.tensors for form in ("w", "q8", "q4"))
-
-
 def stage_file(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype: Dtype) -> StageFile:
-    """The converted weights of one stage; made now unless the cache has them.
+    """The converted weights of one stage; made now unless the shelf has them.
 
     Reads only this stage's tensors. Safe with other processes doing the same: a file appears whole
     or not at all, and one that is not whole is made again. The checkpoint holds what the config promises:
     `open_model` has seen to that. RequestProblem when the cache cannot be written.
     """
-    folder = cache_dir() / "engine" / f"{checkpoint.digest[:24]}-{dtype}-{_LAYOUT}"
-    path = folder / f"{_stem(stage)}.safetensors"
+    folder = shelf()
+    record = folder / f"{checkpoint.digest[:24]}-{dtype}-{_LAYOUT}" / f"{stem(stage)}.sha256"
     is_tied = stage == HEAD and config.tied_head
     n_bytes = stage_bytes(checkpoint, config, stage, dtype)
     n_bytes -= stage_bytes(checkpoint, config, EMBED, dtype) if is_tied else 0
-    tensors = _contents(path, n_bytes)
+    tensors = _whole(recorded(record), n_bytes)
     if tensors is None:
-        _write(_Reader(checkpoint, config, dtype).arrays(stage), path)
-        tensors = _contents(path, n_bytes)
+        tensors = _whole(_write(_Reader(checkpoint, config, dtype).arrays(stage), record), n_bytes)
     if tensors is None:
-        raise unwritable(folder, EOFError(f"{path.name} is not whole after it was written"))
-    if is_tied:  # the head is the embedding's own bytes
-        embed = stage_file(checkpoint, config, EMBED, dtype)
-        tensors |= {name.replace("embed", "head"): stored for name, stored in embed.tensors.items()}
+        raise unwritable(folder, EOFError(f"the file of {stage} is not whole after it was written"))
+    if is_tied:
+        tensors |= as_head(stage_file(checkpoint, config, EMBED, dtype).tensors)
     return StageFile(stage, folder, tensors)
+
+
+def as_head(embedding: Mapping[str, Stored]) -> dict[str, Stored]:
+    """The embedding's own bytes, as a tied head reads them."""
+    return {name.replace("embed", "head"): stored for name, stored in embedding.items()}
 
 
 def stage_bytes(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype: Dtype) -> int:
@@ -106,45 +64,22 @@ def stage_bytes(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype
     return norms + sum(reader.matrix_bytes(matrix, stage.layer) for matrix in parts.matrices)
 
 
-def _stem(stage: Stage) -> str:
-    return stage.kind if stage.layer < 0 else f"{stage.kind}-{stage.layer:03}"
-
-
-def _write(arrays: Arrays, path: Path) -> None:
-    """Puts the arrays there, whole or not at all; RequestProblem when the cache cannot take them."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+def _write(arrays: Arrays, record: Path) -> str:
+    """Puts the arrays on the shelf and notes where; RequestProblem when it cannot take them."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path.parent)
-        save_file(arrays, draft)
-        draft.replace(path)
+        with drafted() as draft:
+            save_file(arrays, draft)
+            digest = put(draft)
+        remember(record, digest)
     except (OSError, SafetensorError) as error:
-        raise unwritable(path.parent, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
+        raise unwritable(record.parent, error) from error
+    return digest
 
 
-def _sweep(folder: Path) -> None:
-    """Removes drafts that a killed process has left an hour ago or more."""
-    for draft in folder.glob(".*"):
-        with contextlib.suppress(OSError):
-            if time.time() - draft.stat().st_mtime > _STALE_S:
-                draft.unlink()
-
-
-def _contents(path: Path, n_bytes: int) -> dict[str, Stored] | None:
-    """What lies in a file; None if it is missing, foreign or not whole, as after a power cut."""
-    try:
-        places = read_member(path).places
-    except (OSError, CheckpointProblem):
-        return None
-    if sum(place.info.n_bytes for place in places.values()) != n_bytes:
-        return None
-    return {
-        name: Stored(path.name, place.info.dtype, place.info.shape, place.offset, place.info.n_bytes)
-        for name, place in places.items()
-    }
+def _whole(digest: str | None, n_bytes: int) -> dict[str, Stored] | None:
+    """What lies in a file of the shelf, if that is as many bytes as there should be."""
+    tensors = contents(digest) if digest else None
+    return tensors if tensors and sum(stored.n_bytes for stored in tensors.values()) == n_bytes else None
 
 
 @dataclass(frozen=True, slots=True)

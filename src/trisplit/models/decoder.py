@@ -10,10 +10,11 @@ import numpy as np
 
 from trisplit.machine import gather_into_huge_pages
 from trisplit.models.config import ModelConfig
-from trisplit.models.convert import Dtype, StageFile
+from trisplit.models.convert import Dtype
 from trisplit.models.generation import Generation, Piece
 from trisplit.models.model import context_for, open_model
 from trisplit.models.session import Floats, StageSession, Track
+from trisplit.models.stage_file import StageFile
 
 # Prompts pass in chunks of this many tokens, here and on the mesh: the same chunks give the same bits.
 PREFILL_CHUNK: Final = 64

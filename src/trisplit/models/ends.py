@@ -8,8 +8,8 @@ import numpy as np
 
 from trisplit.machine import gather_into_huge_pages
 from trisplit.models.config import ModelConfig
-from trisplit.models.convert import StageFile
 from trisplit.models.session import Floats, StageSession, Track
+from trisplit.models.stage_file import StageFile
 
 
 class Ends:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from trisplit.models.convert import Stored
+from trisplit.models.stage_file import Stored
 
 CONTRIB: Final = "com.microsoft"
 _ONNX_TYPES: Final[Mapping[str, int]] = {

@@ -10,9 +10,10 @@ from trisplit.errors import RequestProblem
 from trisplit.machine import available_bytes
 from trisplit.models.checkpoint import Checkpoint, open_checkpoint
 from trisplit.models.config import EMBED, HEAD, LAYER_KINDS, LayerKind, ModelConfig, Stage
-from trisplit.models.convert import Dtype, StageFile, stage_bytes, stage_file
+from trisplit.models.convert import Dtype, stage_bytes, stage_file
 from trisplit.models.metadata import read_config
 from trisplit.models.promises import broken
+from trisplit.models.stage_file import StageFile
 from trisplit.models.tokenizer import Tokenizer, tokenizer_from_folder, tokenizer_from_gguf
 from trisplit.table import size
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from trisplit.errors import OwnProblem, RequestProblem
 from trisplit.models.config import ModelConfig
-from trisplit.models.convert import StageFile
+from trisplit.models.stage_file import StageFile
 from trisplit.models.stages import build, leaves, rotary_tables, takes
 
 Floats = NDArray[np.float32]

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trisplit.models.config import Kind, ModelConfig, Stage
-from trisplit.models.convert import StageFile
 from trisplit.models.families import FAMILIES
 from trisplit.models.graph import CONTRIB, Graph
 from trisplit.models.quantize import BLOCK
+from trisplit.models.stage_file import StageFile
 
 
 @dataclass(slots=True)
@@ -244,8 +244,7 @@ def rotary_tables(config: ModelConfig, context: int) -> Mapping[str, NDArray[np.
 
 def _linear(g: Graph, file: StageFile, name: str, x: str) -> str:
     """x times a stored matrix, plus its bias if it has one; a matrix of mixed formats lies in parts."""
-    parts = [p for p in (name, *(f"{name}.{i}" for i in range(3))) if file.has_matrix(p)]
-    outs = [_matmul(g, file, part, x) for part in parts]
+    outs = [_matmul(g, file, part, x) for part in file.parts_of(name)]
     out: str = outs[0] if len(outs) == 1 else g.op("Concat", *outs, axis=-1)
     bias = file.tensors.get(f"{name}.bias")
     return out if bias is None else g.op("Add", out, g.weight(f"{file.stem}.{name}.bias", bias))
