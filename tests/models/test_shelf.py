@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from trisplit.errors import RequestProblem
+from trisplit.errors import CheckpointProblem, RequestProblem
 from trisplit.models.config import HEAD, Stage
 from trisplit.models.convert import stage_file
 from trisplit.models.model import open_model
-from trisplit.models.shelf import contents, drafted, file_of, n_bytes_of, put, recorded, shelf
+from trisplit.models.shelf import contents, drafted, file_of, n_bytes_of, put, recorded, shelf, stage_on_shelf
 
 Tiny = Callable[[str], Path]
 
@@ -92,3 +92,29 @@ def test_a_shelf_that_cannot_be_is_told(cache: Path) -> None:
     (cache / "engine").write_text("in the way")
     with pytest.raises(RequestProblem, match=r"the cache directory .*engine cannot be written: File exists"):
         shelf()
+
+
+@pytest.mark.parametrize("variant", ["qwen2", "llama", "gemma3"])
+def test_a_stage_is_had_from_its_digests_alone(variant: str, tiny: Tiny) -> None:
+    model = open_model(tiny(variant))
+    for made in model.files(model.stages, "int8"):
+        digests = [Path(name).stem for name in made.files]
+        assert stage_on_shelf(model.config, made.stage, digests) == made
+        (shelf() / made.files[-1]).unlink()
+        assert stage_on_shelf(model.config, made.stage, digests) is None
+        list(model.files(model.stages, "int8"))
+
+
+def test_files_that_are_no_stage_are_refused(tiny: Tiny) -> None:
+    model = open_model(tiny("qwen2"))
+    embed, *_, head = model.files(model.stages, "f32")
+    (table,), both = [Path(n).stem for n in embed.files], [Path(n).stem for n in head.files]
+    for digests, why in (
+        (both[:1], "it has 1 files"),
+        ([*both, table], "it has 3 files"),
+        (both[::-1], "the weights of head are not those of the model described: head has 0 rows"),
+    ):
+        with pytest.raises(CheckpointProblem, match=why):
+            stage_on_shelf(model.config, HEAD, digests)
+    with pytest.raises(CheckpointProblem, match=r"the weights of down 0 .* down has 0 rows of 96 where 64"):
+        stage_on_shelf(model.config, Stage(0, "down"), [table])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,7 +19,7 @@ from trisplit.models.families import FAMILIES
 from trisplit.models.layout import Matrix, Rows, layout
 from trisplit.models.quantize import BLOCK, Floats, Grid
 from trisplit.models.shelf import contents, drafted, put, recorded, remember, shelf
-from trisplit.models.stage_file import StageFile, Stored, stem
+from trisplit.models.stage_file import StageFile, Stored, as_head, stem
 from trisplit.paths import unwritable
 
 Dtype = Literal["f32", "int8", "int4"]
@@ -50,11 +50,6 @@ def stage_file(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype:
     if is_tied:
         tensors |= as_head(stage_file(checkpoint, config, EMBED, dtype).tensors)
     return StageFile(stage, folder, tensors)
-
-
-def as_head(embedding: Mapping[str, Stored]) -> dict[str, Stored]:
-    """The embedding's own bytes, as a tied head reads them."""
-    return {name.replace("embed", "head"): stored for name, stored in embedding.items()}
 
 
 def stage_bytes(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype: Dtype) -> int:

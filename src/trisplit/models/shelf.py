@@ -12,14 +12,15 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from trisplit.errors import CheckpointProblem
+from trisplit.models.config import HEAD, ModelConfig, Stage
 from trisplit.models.folder import read_member
-from trisplit.models.stage_file import Stored
+from trisplit.models.stage_file import StageFile, Stored, as_head, misfit
 from trisplit.paths import cache_dir, unwritable
 
 SUFFIX: Final = ".safetensors"
@@ -60,6 +61,26 @@ def contents(digest: str) -> dict[str, Stored] | None:
 def n_bytes_of(digest: str) -> int:
     """The length of a whole file of the shelf; 0 if there is none."""
     return (shelf() / file_of(digest)).stat().st_size if contents(digest) is not None else 0
+
+
+def stage_on_shelf(config: ModelConfig, stage: Stage, digests: Sequence[str]) -> StageFile | None:
+    """One stage's weights from the files with these digests; None while one of them is not here.
+
+    CheckpointProblem when the stage cannot be computed from what they hold. A head that is the embedding
+    has two: its own, and the embedding's.
+    """
+    parts = [contents(digest) for digest in digests]
+    own, *more = parts
+    if own is None or None in parts:
+        return None
+    is_tied = stage == HEAD and config.tied_head
+    tensors = own | (as_head(more[0] or {}) if is_tied and more else {})
+    file = StageFile(stage, shelf(), tensors)
+    why = misfit(config, file) if len(parts) == 1 + is_tied else f"it has {len(parts)} files"
+    if why:
+        what = f"the weights of {stage} are not those of the model described: {why}"
+        raise CheckpointProblem(what, fix="run the same version of trisplit on both ends")
+    return file
 
 
 @contextmanager

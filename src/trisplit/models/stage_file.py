@@ -69,6 +69,11 @@ def stem(stage: Stage) -> str:
     return stage.kind if stage.layer < 0 else f"{stage.kind}-{stage.layer:03}"
 
 
+def as_head(embedding: Mapping[str, Stored]) -> dict[str, Stored]:
+    """The embedding's own bytes, as a tied head reads them."""
+    return {name.replace("embed", "head"): stored for name, stored in embedding.items()}
+
+
 def misfit(config: ModelConfig, file: StageFile) -> str:
     """Why the stage of this model cannot be computed from these arrays; empty if it can.
 
