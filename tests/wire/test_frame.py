@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.words import EXAMPLES, activations, framed, u32
+from tests.wire.words import EXAMPLES, activations, any_message, framed, u32
 from trisplit.errors import OwnProblem, PeerProblem
 from trisplit.wire import frame, route
 from trisplit.wire.frame import Activation
+from trisplit.wire.session import Said
 
 ONE = Activation(
     stream=1,
@@ -192,6 +193,23 @@ def test_any_bytes_are_a_frame_or_a_peer_problem(data: bytes) -> None:
         else frame.encode_control(bytes(said), sequence)
     )
     assert again == data
+
+
+@given(activations() | any_message, u32)
+def test_its_headers_tell_a_whole_frame(said: Said, sequence: int) -> None:
+    data = framed(said, sequence)
+    assert frame.is_whole(data)
+    if isinstance(said, Activation):
+        assert not any(map(frame.is_whole, (data[:-1], data + b"\0", data[:27], data[:10], data[:8])))
+
+
+@given(st.binary(max_size=64))
+def test_what_is_decoded_is_whole(data: bytes) -> None:
+    try:
+        frame.decode(data)
+    except PeerProblem:
+        return
+    assert frame.is_whole(data)
 
 
 def test_the_sequence_goes_round() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.wire.test_batch import sent
 from tests.wire.test_frame import ONE, ROUTED
 from tests.wire.words import EXAMPLES, framed
 from trisplit.wire import frame, route
@@ -29,6 +30,11 @@ def test_its_bytes_are_ours() -> None:
     ping, residual, routed = (bytes.fromhex(line) for line in PAGE.split("```")[1].strip().splitlines())
     assert ping == framed(Ping(7), 10)
     assert residual == frame.encode_activation(ONE, 9)
+    begins, *middle, ends = (bytes.fromhex(part) for part in PAGE.split("```")[3].split("…"))
+    (batch,) = sent([ping, residual])
+    assert batch.startswith(begins)
+    assert batch.endswith(ends)
+    assert all(part in batch for part in middle)
     assert routed == frame.encode_activation(ROUTED, 9)
     assert route.encode_response((3, 1, 4, 1, 5)) == bytes.fromhex("05 530b")
 
