@@ -14,6 +14,8 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from trisplit.errors import OwnProblem, PeerProblem, Problem
 from trisplit.mesh.address import dial, host_and_port, reason
+from trisplit.mesh.outbox import Outbox
+from trisplit.wire.batch import split
 from trisplit.wire.frame import MAX_FRAME, SAME_VERSION, Activation
 from trisplit.wire.messages import MAX_TEXT, Bye, Fault, Hello, Ping, Pong, Welcome
 from trisplit.wire.session import CLOSED, Said, Session
@@ -39,12 +41,12 @@ class Link:
 
     `peer` names the other side in messages; `welcome` is what it answered, or `hello` what it called
     with. `on_activation`, when set, is called with every activation straight from the socket, with
-    no task switch. The payload is then a view of the receive buffer, dead when the call returns:
-    use or copy it inside. A `Problem` raised there ends this link. Pings are answered here and not
-    shown.
+    no task switch. The payload is then a view of the receive buffer, dead when the call returns: use or
+    copy it inside. A `Problem` raised there ends this link. Pings are answered here and not shown.
 
-    What is sent goes to the kernel at once, or waits in memory for as long as the peer does not
-    read: there is no back pressure.
+    With `batched` what is sent in one turn of the event loop leaves together at its end, or at `flush`.
+    What leaves goes to the kernel at once, or waits in memory for as long as the peer does not read:
+    there is no back pressure.
     """
 
     def __init__(self, session: Session, transport: WSTransport, peer: str) -> None:
@@ -52,8 +54,10 @@ class Link:
         self.hello: Hello | None = None
         self.welcome: Welcome | None = None
         self.on_activation: Callable[[Activation], None] | None = None
+        self.batched = False
         self._session = session
         self._transport = transport
+        self._outbox = Outbox(transport)
         self._inbox: deque[tuple[Said, int]] = deque()
         self._inbox_bytes = 0
         self._reader: asyncio.Future[None] | None = None
@@ -74,9 +78,13 @@ class Link:
         """Say it now; a Fault or Bye is the last. Raises `OwnProblem` out of turn, or why the link ended."""
         if self._end is not None:
             raise self._end
-        self._transport.send(_BINARY, self._session.send(said))
+        self._outbox.put(self._session.send(said), wait=self.batched)
         if self._session.where == CLOSED:
             self._stop(None, self._closed(), WSCloseCode.OK, "")
+
+    def flush(self) -> None:
+        """Let what waits for others leave now."""
+        self._outbox.flush()
 
     async def receive(self, deadline_s: float | None) -> Said:
         """The next word, in order; a Fault or Bye is the last. One task at a time may wait here.
@@ -122,21 +130,22 @@ class Link:
         with contextlib.suppress(Exception):
             await self._transport.wait_disconnected()
 
-    def _hear(self, frame: WSFrame) -> None:
-        if self._end is not None:
-            return
+    def _hear(self, message: WSFrame) -> None:
         sink = self.on_activation
-        data = frame.get_payload_as_bytes() if sink is None else frame.get_payload_as_memoryview()
+        data = message.get_payload_as_bytes() if sink is None else message.get_payload_as_memoryview()
         try:
-            said = self._session.receive(data)
+            for one in split(data):
+                if self._end is None:
+                    self._take(self._session.receive(one), len(one), sink)
         except PeerProblem as problem:
             self._accuse(problem.what, problem.fix)
-            return
+
+    def _take(self, said: Said, n_bytes: int, sink: Callable[[Activation], None] | None) -> None:
         try:
             if sink is not None and isinstance(said, Activation):
                 sink(said)
             else:
-                self._keep(said, len(data))
+                self._keep(said, n_bytes)
         except Problem as problem:
             self._break(problem, problem, WSCloseCode.INTERNAL_ERROR)
         except Exception as error:
@@ -200,11 +209,11 @@ class Link:
 
         Closing it at once could reset the connection before the peer has read the last word.
         """
-        transport = self._transport
         if last is not None:
-            transport.send(_BINARY, self._session.send(last))
-        transport.send_close(code, _clip(reason, _MAX_CLOSE_BYTES))
-        self._linger = asyncio.get_running_loop().call_later(LINGER_S, transport.disconnect, False)
+            self._outbox.put(self._session.send(last), wait=False)
+        self.flush()
+        self._transport.send_close(code, _clip(reason, _MAX_CLOSE_BYTES))
+        self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._transport.disconnect, False)
         self._end = ended
         self._wake()
 
