@@ -91,6 +91,19 @@ _FAMILIES: dict[str, Config] = {
         "attn_logit_softcapping": None,
         "final_logit_softcapping": None,
     },
+    "gpt_neox": {  # as Pythia: a quarter of each head of 64 turns
+        "architectures": ["GPTNeoXForCausalLM"],
+        "hidden_size": 128,
+        "num_attention_heads": 2,
+        "num_key_value_heads": ...,
+        "hidden_act": "gelu",
+        "rms_norm_eps": ...,
+        "layer_norm_eps": 1e-5,
+        "rope_theta": ...,
+        "rotary_emb_base": 10_000,
+        "rotary_pct": 0.25,
+        "use_parallel_residual": True,
+    },
 }
 # The original context of 64 puts some frequencies on each side of Llama 3's ramp and some on it.
 _LLAMA3 = {
@@ -144,10 +157,30 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
         },
     },
+    "neox": {"family": "gpt_neox"},
+    "neox-sequential": {"family": "gpt_neox", "use_parallel_residual": False, "rotary_pct": 0.5},
+    # As transformers 5 writes it, with another gelu, and only the biases that are always there.
+    "neox-tanh": {
+        "family": "gpt_neox",
+        "hidden_act": "gelu_new",
+        "attention_bias": False,
+        "tied": True,
+        "rotary_emb_base": ...,
+        "rotary_pct": ...,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 50_000.0, "partial_rotary_factor": 1.0},
+    },
+    "neox-defaults": {
+        "family": "gpt_neox",
+        **dict.fromkeys(
+            ("hidden_act", "layer_norm_eps", "rotary_emb_base", "rotary_pct", "use_parallel_residual"), ...
+        ),
+    },
 }
-# GGUF has no words for a window on some layers of qwen2, nor for an attention scale of gemma3.
+# GGUF has no words for a window on some layers of qwen2, for an attention scale of gemma3, or for a gelu.
 GGUF_VARIANTS = tuple(
-    name for name in VARIANTS if name not in ("qwen2-window", "gemma3-linear-rope", "gemma3-defaults")
+    name
+    for name in VARIANTS
+    if name not in ("qwen2-window", "gemma3-linear-rope", "gemma3-defaults", "neox-tanh", "neox-defaults")
 )
 
 
@@ -213,6 +246,8 @@ def _head_dim(config: Config) -> int:
 def _shapes(config: Config) -> dict[str, tuple[int, ...]]:
     """Every tensor transformers expects of this config, by its own name."""
     hidden, vocab = config["hidden_size"], config["vocab_size"]
+    if config["model_type"] == "gpt_neox":
+        return _neox_shapes(config)
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocab, hidden)}
     for layer in range(config["num_hidden_layers"]):
         shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in _layer_shapes(config).items()}
@@ -247,6 +282,27 @@ def _layer_shapes(config: Config) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def _neox_shapes(config: Config) -> dict[str, tuple[int, ...]]:
+    hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    biased = config.get("attention_bias", True)
+    shapes: dict[str, tuple[int, ...]] = {"gpt_neox.embed_in.weight": (vocab, hidden)}
+    for layer in range(config["num_hidden_layers"]):
+        of_layer = f"gpt_neox.layers.{layer}."
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            shapes |= {f"{of_layer}{norm}.{part}": (hidden,) for part in ("weight", "bias")}
+        for name, shape in {
+            "attention.query_key_value": (3 * hidden, hidden),
+            "attention.dense": (hidden, hidden),
+            "mlp.dense_h_to_4h": (ffn, hidden),
+            "mlp.dense_4h_to_h": (hidden, ffn),
+        }.items():
+            shapes[f"{of_layer}{name}.weight"] = shape
+            if biased or name.startswith("mlp"):
+                shapes[f"{of_layer}{name}.bias"] = shape[:1]
+    shapes |= {f"gpt_neox.final_layer_norm.{part}": (hidden,) for part in ("weight", "bias")}
+    return shapes if config["tie_word_embeddings"] else {**shapes, "embed_out.weight": (vocab, hidden)}
+
+
 def _weight(config: Config, name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     """Uniform noise of a size that keeps activations near 1 and logits some 3 wide, float32.
 
@@ -264,11 +320,13 @@ def _centre_and_std(config: Config, name: str, shape: tuple[int, ...]) -> tuple[
     if name.endswith(".bias"):
         return 0.0, 0.2
     if "norm" in name:
-        gain = 0.4 / embed if tied and name == "model.norm.weight" else 1.5 if "q_norm" in name else 1.0
+        last = name in ("model.norm.weight", "gpt_neox.final_layer_norm.weight")
+        gain = 0.4 / embed if tied and last else 1.5 if "q_norm" in name else 1.0
         return gain - gemma, 0.2
-    if "embed_tokens" in name:
+    if "embed_tokens" in name or "embed_in" in name:
         return 0.0, embed
     sharp = ("lm_head", 3.0), ("down_proj", 2.0), ("q_proj", 1.5), ("k_proj", 1.5), ("qkv_proj", 1.5)
+    sharp += ("embed_out", 3.0), ("dense_4h_to_h", 2.0), ("query_key_value", 1.5)
     gain = next((gain for part, gain in sharp if part in name), 1.0)
     return 0.0, gain / math.sqrt(shape[-1])
 

@@ -22,6 +22,7 @@ _ARCHS = {
     "qwen3": gguf.MODEL_ARCH.QWEN3,
     "phi3": gguf.MODEL_ARCH.PHI3,
     "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
+    "gpt_neox": gguf.MODEL_ARCH.GPTNEOX,
 }
 
 
@@ -60,9 +61,12 @@ def write_gguf(
 
 
 def _as_gguf(config: Config, hf_name: str, tensor: np.ndarray) -> np.ndarray:
-    """The tensor in llama.cpp's layout: rotary pairs side by side for arch llama, 1 + w for gemma's norms."""
+    """The tensor in llama.cpp's layout: rotary pairs side by side, norms 1 + w, all q before all k and v."""
     if config["model_type"] == "gemma3_text" and "norm" in hf_name:
         return tensor + 1
+    if "query_key_value" in hf_name:  # head by head, each q k v
+        by_head = tensor.reshape(config["num_attention_heads"], 3, _head_dim(config), *tensor.shape[1:])
+        return np.ascontiguousarray(by_head.swapaxes(0, 1)).reshape(tensor.shape)
     if config["model_type"] in ("llama", "mistral") and any(
         part in hf_name for part in (".q_proj.", ".k_proj.")
     ):
@@ -89,8 +93,12 @@ def _add_facts(writer: gguf.GGUFWriter, config: Config) -> None:
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if config["model_type"] == "gpt_neox":
+        writer.add_parallel_residual(config["use_parallel_residual"])
+        writer.add_layer_norm_eps(config["layer_norm_eps"])
+    else:
+        writer.add_head_count_kv(config["num_key_value_heads"])
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     if config.get("head_dim"):
         writer.add_key_length(dim)
         writer.add_value_length(dim)
@@ -108,9 +116,9 @@ def _add_facts(writer: gguf.GGUFWriter, config: Config) -> None:
 
 
 def _add_rope(writer: gguf.GGUFWriter, config: Config) -> None:
-    dim = int(_head_dim(config) * config.get("partial_rotary_factor", 1.0))
+    dim = int(_head_dim(config) * config.get("partial_rotary_factor", config.get("rotary_pct", 1.0)))
     writer.add_rope_dimension_count(dim)
-    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_rope_freq_base(config.get("rope_theta") or config["rotary_emb_base"])
     if config["model_type"] == "phi3":
         writer.add_rope_scaling_orig_ctx_len(config["original_max_position_embeddings"])
     scaling = config.get("rope_scaling") or {}

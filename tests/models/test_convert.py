@@ -20,6 +20,7 @@ from trisplit.models.checkpoint import CHUNK_VALUES
 from trisplit.models.config import EMBED, HEAD, Stage
 from trisplit.models.convert import DTYPES, Dtype, stage_bytes, stage_file
 from trisplit.models.model import Model, open_model
+from trisplit.models.quantize import Grid
 
 
 @dataclass
@@ -53,7 +54,7 @@ def models(path: Path, folder: Path) -> Iterator[Model]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("variant", ["llama", "qwen2", "phi3", "gemma3", "llama-biases"])
+@pytest.mark.parametrize("variant", ["llama", "qwen2", "phi3", "gemma3", "llama-biases", "neox"])
 def test_bytes_are_told_before_they_are_made(
     variant: str, dtype: Dtype, tiny: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -110,6 +111,33 @@ def test_rotary_pairs_of_gguf_rows_are_undone(tiny: Callable[[str], Path], tmp_p
             np.testing.assert_array_equal(one[name], two[name])
 
 
+def test_rotary_pairs_of_a_file_s_own_grid_are_undone(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    path = tiny("llama")
+    model = open_model(write_gguf(path, tmp_path / "q4_1.gguf", types="Q4_1"))
+    file = stage_file(model.checkpoint, model.config, Stage(1, "attention"), "int4")
+    stored = load_file(file.folder / file.files[0])
+    made = Grid(4, *(stored[f"qkv.{part}"] for part in ("q4", "scales", "offsets"))).dequantize()
+    source = load_file(path / "model.safetensors")
+    exact = np.concatenate([source[f"model.layers.1.self_attn.{p}_proj.weight"] for p in "qkv"])
+    np.testing.assert_allclose(made, exact, rtol=0, atol=np.abs(exact).max() / 15)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_queries_keys_and_values_head_by_head_are_put_apart(
+    dtype: Dtype, tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """NeoX's safetensors have q, k and v of each head; its GGUF has all q, all k, all v."""
+    path = tiny("neox")
+    by_head, apart = open_model(path), open_model(write_gguf(path, tmp_path / "f32.gguf"))
+    files = [stage_file(m.checkpoint, m.config, Stage(1, "attention"), dtype) for m in (by_head, apart)]
+    one, two = (load_file(f.folder / f.files[0]) for f in files)
+    assert one.keys() == two.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name])
+    source = load_file(path / "model.safetensors")["gpt_neox.layers.1.attention.query_key_value.bias"]
+    np.testing.assert_array_equal(one["qkv.bias"][128:192], source[64:128])  # keys of the first head
+
+
 def test_matrices_of_mixed_types_are_kept_in_parts(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     mixed = {"*attn_v*": "Q8_0", "*attn*": "Q4_1", "*": "F32"}
     model = open_model(write_gguf(tiny("llama"), tmp_path / "parts.gguf", types=mixed))
@@ -124,7 +152,7 @@ def test_matrices_of_mixed_types_are_kept_in_parts(tiny: Callable[[str], Path], 
 def test_going_over_a_matrix_in_slabs_changes_no_bit(
     dtype: Dtype, tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for model in models(tiny("llama"), tmp_path):
+    for model in (*models(tiny("llama"), tmp_path), open_model(tiny("neox"))):
         made = []
         for cache, values in (("whole", CHUNK_VALUES), ("rows", 1)):
             monkeypatch.setenv("TRISPLIT_CACHE", str(tmp_path / cache))

@@ -133,9 +133,32 @@ def test_what_a_config_leaves_out_is_what_transformers_takes(tmp_path: Path) -> 
     np.testing.assert_allclose(llama.inv_freq[1], 10_000.0 ** (-2 / 16), rtol=1e-6)
 
 
+def test_neox_has_words_of_its_own(tmp_path: Path) -> None:
+    neox = facts(build_variant("neox", tmp_path / "neox"))
+    assert (neox.parallel, neox.activation, len(neox.inv_freq), neox.kv_heads) == (True, "gelu", 8, 2)
+    assert facts(build_variant("neox-defaults", tmp_path / "defaults")) == neox
+    sequential = facts(build_variant("neox-sequential", tmp_path / "sequential"))
+    assert (sequential.parallel, len(sequential.inv_freq)) == (False, 16)
+    assert facts(build_variant("neox-tanh", tmp_path / "tanh")).activation == "gelu_tanh"
+    foreign = {"rms_norm_eps": 0.5, "rope_theta": 5.0, "partial_rotary_factor": 1.0, "num_key_value_heads": 2}
+    assert facts(changed(tmp_path / "foreign", "neox", **foreign)) == neox
+    said = {"layer_norm_eps": 0.5, "rotary_emb_base": 100.0, "rotary_pct": 1.0}
+    changed_facts = facts(changed(tmp_path / "said", "neox", **said))
+    assert (changed_facts.norm_eps, len(changed_facts.inv_freq)) == (0.5, 32)
+    np.testing.assert_allclose(changed_facts.inv_freq[16], 0.1, rtol=1e-6)
+
+
+def test_gguf_blocks_are_parallel_unless_it_says_otherwise(tiny: Tiny, tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(write_gguf(tiny("neox-sequential"), tmp_path / "model.gguf"))
+    assert not read_config(checkpoint).parallel
+    left_out = {k: v for k, v in checkpoint.metadata.items() if k != "gptneox.use_parallel_residual"}
+    assert read_config(replace(checkpoint, metadata=left_out)).parallel  # type: ignore[type-var]
+
+
 def test_keys_of_other_families_change_nothing(tmp_path: Path) -> None:
     plain = facts(changed(tmp_path / "plain"))
     foreign = {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 20, "max_window_layers": 1}
+    foreign |= {"use_parallel_residual": True, "layer_norm_eps": 0.5, "rotary_pct": 0.5}
     assert facts(changed(tmp_path / "foreign", use_sliding_window=True, **foreign)) == plain
 
 
@@ -158,6 +181,10 @@ def biases(config: ModelConfig) -> tuple[bool, bool, bool]:
         ("qwen2", {"attention_bias": True}, (True, False, False)),  # in q, k and v alone
         ("qwen3-biases", {}, (True, True, False)),
         ("gemma3-biases", {}, (True, True, False)),
+        ("neox", {}, (True, True, True)),
+        ("neox", {"attention_bias": False}, (True, True, True)),  # the file has them
+        ("neox-tanh", {}, (False, False, True)),
+        ("neox-tanh", {"attention_bias": ...}, (True, True, True)),
     ],
 )
 def test_biases_are_those_the_config_promises_or_the_file_has(
@@ -245,6 +272,9 @@ def test_what_we_do_not_run_is_refused_by_name(changes: dict[str, Any], said: st
         ("gemma3", {"layer_types": [["full_attention"]] * 6}, "layer_types does not call each of 6 layers"),
         ("gemma3", {"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters is not as gemma3_text has it"),
         ("qwen2", {"layer_types": ["sliding_attention"] * 4}, "sliding layers and no sliding_window"),
+        ("neox", {"rotary_pct": 0.375}, "24 rotated dimensions are not a multiple of 16"),
+        ("neox", {"rotary_pct": 2}, "partial_rotary_factor is 2"),
+        ("neox", {"use_parallel_residual": "yes"}, "use_parallel_residual is 'yes', neither true nor false"),
         ("phi3", {"partial_rotary_factor": 0.5}, "8 rotated dimensions are not a multiple of 16"),
         ("phi3", {"head_dim": 40, "partial_rotary_factor": 0.4}, "head dimension 40 is not a multiple of 16"),
     ],
@@ -361,7 +391,9 @@ def runs_or_is_refused(checkpoint: Checkpoint, changes: dict[str, Any], tried: s
     assert np.isfinite(decoder.forward([3], 0)).all(), changes
 
 
-@pytest.mark.parametrize("variant", ["mistral", "qwen2-window", "phi3-partial-rotary", "gemma3-defaults"])
+@pytest.mark.parametrize(
+    "variant", ["mistral", "qwen2-window", "phi3-partial-rotary", "gemma3-defaults", "neox-sequential"]
+)
 def test_a_weird_value_in_a_config_is_a_clear_error_or_harmless(variant: str) -> None:
     checkpoint, tried = opened(variant), set[ModelConfig]()
     for key in hf_keys():
@@ -377,7 +409,7 @@ def test_a_weird_value_in_rope_settings_is_a_clear_error_or_harmless() -> None:
                 runs_or_is_refused(checkpoint, {key: value}, tried)
 
 
-@pytest.mark.parametrize("variant", ["llama-llama3-rope", "mistral", "phi3", "gemma3"])
+@pytest.mark.parametrize("variant", ["llama-llama3-rope", "mistral", "phi3", "gemma3", "neox"])
 def test_a_weird_value_in_gguf_keys_is_a_clear_error_or_harmless(variant: str) -> None:
     checkpoint, tried = opened(variant, gguf=True), set[ModelConfig]()
     arch = checkpoint.metadata["general.architecture"]

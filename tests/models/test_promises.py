@@ -73,6 +73,12 @@ DOWN = "model.layers.3.mlp.down_proj.weight"
         ("qwen2", lambda t: [t.pop(n) for n in list(t) if n.endswith("bias")], "proj.bias.* and 8 more"),
         ("qwen3-biases", lambda t: t.pop("model.layers.3.self_attn.o_proj.bias"), "3.self_attn.o_proj.bias"),
         ("gemma3-biases", lambda t: t.pop("model.layers.5.self_attn.q_proj.bias"), "5.self_attn.q_proj.bias"),
+        (
+            "neox",
+            lambda t: t.pop("gpt_neox.final_layer_norm.bias"),
+            "missing: gpt_neox.final_layer_norm.bias",
+        ),
+        ("neox", lambda t: t.update({"embed_out.bias": np.ones(320, np.float32)}), "uses embed_out.bias"),
     ],
 )
 def test_a_model_that_cannot_run_does_not_open(
@@ -96,6 +102,17 @@ def test_what_would_change_a_product_is_never_ignored(name: str, tmp_path: Path)
     path = rewritten(tmp_path, "llama", lambda tensors: tensors.update({name: np.ones(1, np.float32)}))
     with pytest.raises(CheckpointProblem, match=f"nothing we compute uses {name}"):
         open_model(path)
+
+
+def test_the_masks_that_old_neox_files_have_are_no_biases(tmp_path: Path) -> None:
+    """As transformers saved them until 2023: Pythia's files are such."""
+    extra = {"attention.bias": np.ones((1, 1, 8, 8), np.bool_), "attention.masked_bias": np.float32(-1e9)}
+    extra |= {"attention.rotary_emb.inv_freq": np.ones(8, np.float32)}
+    named = {f"gpt_neox.layers.{layer}.{name}": np.array(extra[name]) for layer in range(4) for name in extra}
+    assert open_model(rewritten(tmp_path / "4", "neox", lambda t: t.update(named))).config.layers == 4
+    odd = {"gpt_neox.layers.3.attention.dense.lora.bias": np.ones(1, np.float32)}
+    with pytest.raises(CheckpointProblem, match="nothing we compute uses"):
+        open_model(rewritten(tmp_path / "odd", "neox", lambda t: t.update(named | odd)))
 
 
 def test_more_layers_than_the_config_has_are_not_ignored(tmp_path: Path) -> None:

@@ -83,10 +83,3 @@ def test_a_q4_k_super_block_is_eight_blocks_of_ours() -> None:
 @pytest.mark.parametrize("kind", ["Q5_0", "Q6_K", "F16"])
 def test_other_types_have_no_grid_of_ours(kind: str) -> None:
     assert quantize.gguf_form(kind) is None
-
-
-def test_rows_move_with_their_scales_and_offsets() -> None:
-    weights = normal(6, 64)
-    order = np.array([3, 0, 5, 1, 4, 2])
-    for grid in (quantize.int4(weights), quantize.int8(weights)):
-        np.testing.assert_array_equal(grid.rows(order).dequantize(), grid.dequantize()[order])

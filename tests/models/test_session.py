@@ -35,7 +35,7 @@ def whole(model: Model, dtype: Dtype = "f32") -> Track:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("variant", ["llama", "qwen3", "phi3", "gemma3"])
+@pytest.mark.parametrize("variant", ["llama", "qwen3", "phi3", "gemma3", "neox-sequential"])
 def test_every_cut_gives_the_same_bits(variant: str, dtype: Dtype, tiny: Tiny) -> None:
     model = open_model(tiny(variant))
     stages = layer_stages(range(model.config.layers))

@@ -63,6 +63,7 @@ class Shapes:
     rope: Rope
     local_rope: Rope | None
     tied_head: bool
+    parallel: bool
 
     def rows(self) -> Iterator[tuple[Cell, ...]]:
         """Fact and value, for people."""
@@ -82,6 +83,8 @@ class Shapes:
         if self.local_rope:
             yield "rope of windows", str(self.local_rope)
         yield "head", "tied: counted once, under embed" if self.tied_head else "its own"
+        if self.parallel:
+            yield "blocks", "parallel: attention and FFN both read the layer's input"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +266,7 @@ def _shapes(config: ModelConfig) -> Shapes:
         rope=_rope(config.inv_freq),
         local_rope=_rope(config.local_inv_freq) if config.local_inv_freq else None,
         tied_head=config.tied_head,
+        parallel=config.parallel,
     )
 
 

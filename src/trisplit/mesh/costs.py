@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trisplit.errors import PlanProblem
 from trisplit.mesh.cuts import StageCost
 from trisplit.mesh.plan import Plan, plan
 from trisplit.mesh.room import Room
@@ -33,5 +34,8 @@ def plan_model(
     model: Model, rooms: Sequence[Room], *, cut: str, topology: str = "chain", dtype: Dtype, context: int
 ) -> Plan:
     """Which of these stations holds which stages of a model; Problems as of `plan`."""
+    if model.config.parallel and cut != "layers":
+        what = f"cut {cut} does not know yet that both halves of a parallel block read its input"
+        raise PlanProblem(what, fix="use --cut layers")
     costs, ends = stage_costs(model, dtype, context), ends_costs(model, dtype)
     return plan(costs, rooms, cut=cut, topology=topology, ends=ends)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Activation = Literal["silu", "gelu_tanh"]
+Activation = Literal["silu", "gelu", "gelu_tanh"]
 LayerKind = Literal["attention", "gate_up", "down"]
 Kind = Literal["embed", "head"] | LayerKind
 
@@ -37,7 +37,8 @@ class ModelConfig:
 
     `windows` has one number a layer: the sliding window in tokens, 0 for full attention and only there.
     `inv_freq` and `local_inv_freq` are the rotary frequencies (radians per position) of
-    full and of sliding layers, rope scaling already applied.
+    full and of sliding layers, rope scaling already applied. In `parallel` blocks attention and FFN both
+    read the layer's input; elsewhere the FFN reads what attention has added to.
     """
 
     family: str
@@ -58,6 +59,7 @@ class ModelConfig:
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
+    parallel: bool = False
     embed_scale: float = 1.0
     attn_scale: float
 

@@ -28,6 +28,7 @@ DTYPES: Final[tuple[Dtype, ...]] = ("f32", "int8", "int4")
 _LAYOUT: Final = 3  # raise it when what a file holds changes: old files are then made again
 
 Arrays = dict[str, NDArray[Any]]
+Places = slice | NDArray[np.int64]
 
 
 def stage_file(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype: Dtype) -> StageFile:
@@ -145,7 +146,9 @@ class _Reader:
     def _bias(self, role: str, layer: int) -> Floats:
         """A bias, in our order."""
         values = self.checkpoint.read(self._name(role, layer))
-        return values[self._order(role, len(values))]
+        ours = np.empty_like(values)
+        ours[self._places(role, len(values), 0, len(values))] = values
+        return ours
 
     def _norm(self, role: str, layer: int) -> Floats:
         """A norm's weights, as they multiply."""
@@ -153,27 +156,27 @@ class _Reader:
         stores_plain = FAMILIES[self.config.family].norm_plus_one and self.checkpoint.format == "safetensors"
         return weights + 1 if stores_plain else weights
 
-    def _slabs(self, role: str, layer: int, columns: int) -> Iterator[Floats]:
-        """A matrix, some rows at a time, in our order."""
-        for slab in self.checkpoint.slabs(self._name(role, layer), self._slab_rows(role, columns)):
-            yield slab[self._order(role, len(slab))]
+    def _slabs(self, part: Rows, layer: int, columns: int) -> Iterator[tuple[Places, Floats]]:
+        """A tensor some rows at a time, and where they go."""
+        first = 0
+        for slab in self.checkpoint.slabs(self._name(part.role, layer), _slab_rows(columns)):
+            yield self._places(part.role, part.n, first, first + len(slab)), slab
+            first += len(slab)
 
-    def _slab_rows(self, role: str, columns: int) -> int:
-        """Rows that are worked on together: what stays in the processor's cache, and whole heads of pairs."""
-        unit = self.config.head_dim if self._is_paired(role) else 1
-        return max(CHUNK_VALUES // columns // unit, 1) * unit
+    def _places(self, role: str, rows: int, first: int, stop: int) -> Places:
+        """Where the rows `first` … `stop`-1 of the file's `rows` go in ours.
 
-    def _is_paired(self, role: str) -> bool:
-        """Whether rows lie in rotary pairs (x0 y0 x1 y1 …), as those of llama-like q and k in GGUF."""
-        pairs = self.checkpoint.format == "gguf" and FAMILIES[self.config.family].gguf_pairs_rows
-        return pairs and role in ("q", "k", "q_bias", "k_bias")
-
-    def _order(self, role: str, rows: int) -> NDArray[np.int64] | slice:
-        """Where the rows of whole heads, in our order, lie in the file's."""
-        if not self._is_paired(role):
-            return slice(None)
-        pairs = np.arange(rows).reshape(-1, self.config.head_dim // 2, 2)
-        return pairs.swapaxes(1, 2).reshape(-1)
+        Ours are all of q, k and v in turn, and in each head first the first halves of its rotary pairs.
+        """
+        family, is_gguf = FAMILIES[self.config.family], self.checkpoint.format == "gguf"
+        dim = self.config.head_dim
+        if is_gguf and family.gguf_pairs_rows and role in ("q", "k", "q_bias", "k_bias"):
+            shape, theirs = (-1, 2, dim // 2), (1, 2)  # x0 y0 x1 y1 … in each head
+        elif not is_gguf and family.qkv_by_head and role in ("qkv", "qkv_bias"):
+            shape, theirs = (3, -1, dim), (0, 1)
+        else:
+            return slice(first, stop)
+        return np.arange(rows).reshape(shape).swapaxes(*theirs).reshape(-1)[first:stop]
 
     # --- packing ---
 
@@ -199,9 +202,10 @@ class _Reader:
         values = np.empty((matrix.rows, matrix.columns)[:: 1 if is_end else -1], np.float32)
         rows, at = values if is_end else values.T, 0
         for part in matrix.parts:
-            for slab in self._slabs(part.role, layer, matrix.columns):
-                rows[at : at + len(slab)] = slab
-                at += len(slab)
+            ours = rows[at : at + part.n]
+            for places, slab in self._slabs(part, layer, matrix.columns):
+                ours[places] = slab
+            at += part.n
         return values
 
     def _packed(self, name: str, parts: Sequence[Rows], form: _Form, layer: int, columns: int) -> Arrays:
@@ -211,23 +215,29 @@ class _Reader:
         scales = np.empty((rows, blocks), np.float32)
         offsets = np.empty((blocks, rows), np.float32) if form.offsets else None
         for part in parts:
-            for grid in self._grids(part, form, layer, columns):
-                to = at + len(grid.scales)
-                codes[at:to], scales[at:to] = grid.codes, grid.scales
+            ours = slice(at, at + part.n)
+            for places, grid in self._grids(part, form, layer, columns):
+                codes[ours][places], scales[ours][places] = grid.codes, grid.scales
                 if offsets is not None:
-                    offsets[:, at:to] = grid.offsets
-                at = to
+                    offsets[:, ours][:, places] = grid.offsets
+            at += part.n
         arrays: Arrays = {f"{name}.q{form.bits}": codes, f"{name}.scales": scales}
         return arrays if offsets is None else {**arrays, f"{name}.offsets": offsets}
 
-    def _grids(self, part: Rows, form: _Form, layer: int, columns: int) -> Iterator[Grid]:
+    def _grids(self, part: Rows, form: _Form, layer: int, columns: int) -> Iterator[tuple[Places, Grid]]:
         """The file's own grid where it is of this form, else one fitted to the values; slab by slab."""
         stored = self._stored(part.role, layer)
         if quantize.gguf_form(stored) != (form.bits, form.offsets):
             fit = quantize.int4 if form.bits == 4 else quantize.int8
-            yield from map(fit, self._slabs(part.role, layer, columns))
+            for places, slab in self._slabs(part, layer, columns):
+                yield places, fit(slab)
             return
-        raw, n = self.checkpoint.blocks(self._name(part.role, layer)), self._slab_rows(part.role, columns)
+        raw, n = self.checkpoint.blocks(self._name(part.role, layer)), _slab_rows(columns)
         for first in range(0, part.n, n):
             grid = quantize.from_gguf(stored, raw[first : first + n])
-            yield grid.rows(self._order(part.role, len(grid.scales)))
+            yield self._places(part.role, part.n, first, first + len(grid.scales)), grid
+
+
+def _slab_rows(columns: int) -> int:
+    """Rows that are worked on together: what stays in the processor's cache."""
+    return max(CHUNK_VALUES // columns, 1)

@@ -18,7 +18,10 @@ from trisplit.models.rope import frequencies
 _ACTIVATIONS: Final[Mapping[str, Activation]] = {
     "silu": "silu",
     "swish": "silu",
+    "gelu": "gelu",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
 }
 _QKV_BIASES: Final = ("q_bias", "k_bias", "v_bias", "qkv_bias")
 _MLP_BIASES: Final = ("gate_bias", "up_bias", "gate_up_bias", "down_bias")
@@ -131,8 +134,9 @@ def _hf_ropes(keys: Keys, family: Family, head_dim: int) -> tuple[tuple[float, .
         raise keys.wrong("rope_parameters", f"is not as {family.name} has it")
     by_kind, old = Keys(new, where), keys.table("rope_scaling")
     rope = Keys({**by_kind.table("full_attention"), **old} if turns else old or new, where)
-    base = rope.positive("rope_theta", keys.positive("rope_theta", family.rope_base, least=1), least=1)
-    fraction = rope.positive("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0), most=1)
+    said_base, said_part = family.word("rope_theta"), family.word("partial_rotary_factor")
+    base = rope.positive("rope_theta", keys.positive(said_base, family.rope_base, least=1), least=1)
+    fraction = rope.positive("partial_rotary_factor", keys.number(said_part, family.rotary), most=1)
     if fraction != 1 and not family.partial_rotary:
         what = f"{family.name} with a partial_rotary_factor of {fraction:g} is not supported"
         raise CheckpointProblem(what, fix="use another model")
@@ -146,11 +150,13 @@ def _hf_ropes(keys: Keys, family: Family, head_dim: int) -> tuple[tuple[float, .
 
 
 def _hf_activation(keys: Keys, family: Family) -> Activation:
-    key, default = ("hidden_activation", "gelu_pytorch_tanh") if family.gelu else ("hidden_act", "silu")
-    act = keys.text(key, default)
-    if act not in _ACTIVATIONS:
-        raise CheckpointProblem(f"activation {act!r} is not supported", fix="silu and gelu_pytorch_tanh are")
-    return _ACTIVATIONS[act]
+    act = keys.text(family.word("hidden_act"), "")
+    if act and act not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
+        raise CheckpointProblem(
+            f"activation {act!r} is not supported", fix=f"use a model with one of {known}"
+        )
+    return _ACTIVATIONS.get(act, family.activation)
 
 
 def _from_hf(checkpoint: Checkpoint) -> ModelConfig:
@@ -166,7 +172,7 @@ def _from_hf(checkpoint: Checkpoint) -> ModelConfig:
         "query_pre_attn_scalar", family.query_pre_attn_scalar
     )
     inv_freq, local = _hf_ropes(keys, family, head_dim)
-    biased = keys.flag("attention_bias")
+    biased = keys.flag("attention_bias", family.attention_bias)
     has_head = _holds(checkpoint, family, 1, "head")
     return ModelConfig(
         family=family.name,
@@ -178,7 +184,7 @@ def _from_hf(checkpoint: Checkpoint) -> ModelConfig:
         ffn=(keys.size("intermediate_size"),) * layers,
         vocab=keys.size("vocab_size"),
         context=keys.size("max_position_embeddings", 2048),
-        norm_eps=keys.positive("rms_norm_eps", family.norm_eps, most=1),
+        norm_eps=keys.positive(family.word("rms_norm_eps"), family.norm_eps, most=1),
         tied_head=keys.flag("tie_word_embeddings", family.tied) and not has_head,
         inv_freq=inv_freq,
         local_inv_freq=local,
@@ -187,9 +193,10 @@ def _from_hf(checkpoint: Checkpoint) -> ModelConfig:
         # A family that always has biases has them in q, k and v alone, whatever the config says.
         qkv_bias=family.qkv_bias or biased or _holds(checkpoint, family, layers, *_QKV_BIASES),
         out_bias=(biased and not family.qkv_bias) or _holds(checkpoint, family, layers, "out_bias"),
-        mlp_bias=keys.flag("mlp_bias") or _holds(checkpoint, family, layers, *_MLP_BIASES),
+        mlp_bias=family.mlp_bias or keys.flag("mlp_bias") or _holds(checkpoint, family, layers, *_MLP_BIASES),
         embed_scale=math.sqrt(hidden) if family.scales_embedding else 1.0,
         attn_scale=1 / math.sqrt(scalar or head_dim),
+        parallel=family.parallel and keys.flag("use_parallel_residual", True),
     )
 
 
@@ -260,15 +267,16 @@ def _from_gguf(checkpoint: Checkpoint) -> ModelConfig:
         ffn=keys.sizes("feed_forward_length", layers),
         vocab=embed.shape[0],
         context=keys.size("context_length"),
-        norm_eps=keys.positive("attention.layer_norm_rms_epsilon", most=1),
+        norm_eps=keys.positive(f"attention.layer_norm_{'' if family.layer_norm else 'rms_'}epsilon", most=1),
         tied_head=not _holds(checkpoint, family, 1, "head"),
         inv_freq=_gguf_frequencies(checkpoint, keys, keys.positive("rope.freq_base", 10_000.0, least=1), dim),
         local_inv_freq=frequencies(local_base, dim, Keys({}, where)) if turns else (),
         windows=_gguf_windows(keys, family, layers),
-        activation="gelu_tanh" if family.gelu else "silu",
+        activation=family.activation,
         qkv_bias=family.qkv_bias or _holds(checkpoint, family, layers, *_QKV_BIASES),
         out_bias=_holds(checkpoint, family, layers, "out_bias"),
         mlp_bias=_holds(checkpoint, family, layers, *_MLP_BIASES),
         embed_scale=math.sqrt(hidden) if family.scales_embedding else 1.0,
         attn_scale=1 / math.sqrt(scalar),
+        parallel=family.parallel and keys.flag("use_parallel_residual", True),
     )

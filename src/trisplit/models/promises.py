@@ -39,7 +39,7 @@ def promises(config: ModelConfig, format: Format) -> dict[str, Promise]:
 
 def broken(checkpoint: Checkpoint, config: ModelConfig) -> Iterator[CheckpointProblem]:
     """Why the stages cannot be computed from this file, told from its headers; nothing if they can."""
-    held, promised = checkpoint.tensors, promises(config, checkpoint.format)
+    family, held, promised = FAMILIES[config.family], checkpoint.tensors, promises(config, checkpoint.format)
     if missing := promised.keys() - held.keys():
         yield CheckpointProblem(f"tensors are missing: {some(missing)}", fix=GET_AGAIN)
     for name, promise in promised.items():
@@ -48,11 +48,12 @@ def broken(checkpoint: Checkpoint, config: ModelConfig) -> Iterator[CheckpointPr
             yield CheckpointProblem(f"{name} {shapes}", fix=_AT_ODDS)
             break  # one tells enough
     yield from unreadable_among(checkpoint, promised)
-    next_layer = FAMILIES[config.family].names_in(checkpoint.format)["attn_norm"].format(config.layers)
+    next_layer = family.names_in(checkpoint.format)["attn_norm"].format(config.layers)
     if next_layer in held:
         what = f"{next_layer} is of a layer more than the {config.layers} of the config"
         yield CheckpointProblem(what, fix=_AT_ODDS)
-    if beside := _beside(held.keys(), promised.keys()):
+    buffers = {name.format(layer) for name in family.buffers for layer in range(config.layers)}
+    if beside := _beside(held.keys() - buffers, promised.keys()):
         what = f"nothing we compute uses {some(beside)}, which belong to what we do compute"
         yield CheckpointProblem(what, fix="use the model without them, before it was quantized or adapted")
 

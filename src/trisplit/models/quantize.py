@@ -44,11 +44,6 @@ class Grid:
             blocks += self.offsets.T[..., None]
         return blocks.reshape(len(blocks), -1)
 
-    def rows(self, order: NDArray[np.int64] | slice) -> Grid:
-        """The same matrix with its rows in another order."""
-        offsets = None if self.offsets is None else np.ascontiguousarray(self.offsets[:, order])
-        return Grid(self.bits, self.codes[order], self.scales[order], offsets)
-
 
 def _blocks(weights: Floats) -> Floats:
     rows, columns = weights.shape

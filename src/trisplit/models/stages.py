@@ -82,7 +82,7 @@ def takes(config: ModelConfig, first: Stage) -> dict[str, int]:
     return {
         "embed": {"ids": 1},
         "attention": {"x": config.hidden},
-        "gate_up": {"r": config.hidden},
+        "gate_up": {"x" if config.parallel else "r": config.hidden},
         "down": {"h": config.ffn[first.layer], "r": config.hidden},
         "head": {"x": config.hidden},
     }[first.kind]
@@ -151,14 +151,14 @@ def _attention(flow: Flow, file: StageFile) -> None:
 
 def _gate_up(flow: Flow, file: StageFile) -> None:
     config, g = flow.config, flow.graph
-    both = _linear(g, file, "gate_up", _norm(flow, file, "ffn_norm", flow.need("r", config.hidden)))
+    source = flow.need("x" if config.parallel else "r", config.hidden)
+    wide = _linear(g, file, "gate_up", _norm(flow, file, "ffn_norm", source))
+    if not FAMILIES[config.family].gated:
+        flow.h = _activation(flow, wide)
+        return
     ffn = config.ffn[file.stage.layer]
-    gate, up = g.op("Split", both, g.constant(f"split_{ffn}", np.array([ffn, ffn])), n=2, axis=-1)
-    if config.activation == "silu":
-        active = g.op("QuickGelu", gate, domain=CONTRIB, alpha=1.0)  # x · sigmoid(1 · x) is silu
-    else:
-        active = g.op("Gelu", gate, approximate="tanh")
-    flow.h = g.op("Mul", active, up)
+    gate, up = g.op("Split", wide, g.constant(f"split_{ffn}", np.array([ffn, ffn])), n=2, axis=-1)
+    flow.h = g.op("Mul", _activation(flow, gate), up)
 
 
 def _down(flow: Flow, file: StageFile) -> None:
@@ -201,11 +201,22 @@ def _kv_shape(flow: Flow) -> list[int | str]:
 
 
 def _norm(flow: Flow, file: StageFile, name: str, x: str) -> str:
-    """RMS norm over the last axis."""
-    weight = flow.graph.weight(f"{file.stem}.{name}", file.tensors[name])
-    out: str = flow.graph.op(
-        "SimplifiedLayerNormalization", x, weight, axis=-1, epsilon=flow.config.norm_eps, stash_type=1
-    )
+    """RMS norm over the last axis, or layer norm where the family has that."""
+    kind, parts = "SimplifiedLayerNormalization", [name]
+    if FAMILIES[flow.config.family].layer_norm:
+        kind, parts = "LayerNormalization", [name, f"{name}_bias"]
+    weights = [flow.graph.weight(f"{file.stem}.{part}", file.tensors[part]) for part in parts]
+    out: str = flow.graph.op(kind, x, *weights, axis=-1, epsilon=flow.config.norm_eps, stash_type=1)
+    return out
+
+
+def _activation(flow: Flow, x: str) -> str:
+    """silu, or gelu: with the error function, or its tanh approximation."""
+    if flow.config.activation == "silu":
+        out: str = flow.graph.op("QuickGelu", x, domain=CONTRIB, alpha=1.0)  # x · sigmoid(1 · x) is silu
+    else:
+        approximate = "tanh" if flow.config.activation == "gelu_tanh" else "none"
+        out = flow.graph.op("Gelu", x, approximate=approximate)
     return out
 
 
