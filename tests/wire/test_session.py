@@ -59,7 +59,8 @@ def station_link() -> Pair:
     return Pair(Session("upstream"), Session("station"))
 
 
-LOADED = "caller:Hello called:Welcome caller:Load called:Loading called:Loaded"
+LOADING = "caller:Hello called:Welcome caller:Load"
+LOADED = LOADING + " called:Loading called:Loaded"
 JOINED = LOADED + " caller:Join called:Joined"
 QUESTIONS = " caller:Ask caller:Ping called:Ping"
 
@@ -69,16 +70,15 @@ COORDINATOR_PLACES = {
     "start": ("", "Hello", ""),
     "met": ("caller:Hello", "", "Welcome"),
     "empty": ("caller:Hello called:Welcome", "Load Ask Ping", "Ping"),
-    "loading": ("caller:Hello called:Welcome caller:Load", "Ask Ping", "Loading Loaded Ping"),
-    "loading on": (
-        "caller:Hello called:Welcome caller:Load called:Loading",
-        "Ask Ping",
-        "Loading Loaded Ping",
-    ),
+    "loading": (LOADING, "Ask Ping", "Loading Need Want Loaded Ping"),
+    "loading on": (LOADING + " called:Loading", "Ask Ping", "Loading Need Want Loaded Ping"),
+    "in need": (LOADING + " called:Need", "Offer Ask Ping", "Loading Want Ping"),
+    "in want": (LOADING + " called:Want", "Piece Ask Ping", "Loading Need Want Ping"),
+    "in both": (LOADING + " called:Need called:Want", "Offer Piece Ask Ping", "Loading Want Ping"),
     "loaded": (LOADED, "Join Load Ask Ping", "Ping"),
     "joining": (LOADED + " caller:Join", "Ask Ping", "Joined Ping"),
     "joined": (JOINED, "Open Load Ask Ping", "Ping"),
-    "loading again": (JOINED + " caller:Load", "Ask Ping", "Loading Loaded Ping"),
+    "loading again": (JOINED + " caller:Load", "Ask Ping", "Loading Need Want Loaded Ping"),
     "asked": (JOINED + QUESTIONS, "Open Load Pong", "Facts Pong"),
     "opening": (JOINED + " caller:Open", "Ask Ping", "Opened Ping"),
     "open": (JOINED + " caller:Open called:Opened", "Activation Close Ask Ping", "Activation Ping"),
@@ -158,7 +158,14 @@ def test_every_damaged_frame_in_every_place(place: Place) -> None:
 
 def test_the_whole_dialogue() -> None:
     pair = coordinator_link()
-    steps = JOINED + QUESTIONS + " called:Facts called:Pong caller:Pong caller:Open called:Opened"
+    steps = (
+        LOADING + " called:Need called:Loading caller:Offer called:Want called:Want caller:Piece caller:Piece"
+    )
+    steps += (
+        " called:Loaded caller:Join called:Joined"
+        + QUESTIONS
+        + " called:Facts called:Pong caller:Pong caller:Open called:Opened"
+    )
     for step in steps.split():
         who, word = step.split(":")
         assert pair.say(who, EXAMPLES[word]) == EXAMPLES[word]

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from trisplit.wire import frame, messages, route
 from trisplit.wire.frame import Activation
 from trisplit.wire.messages import (
+    MAX_PIECE,
     Ask,
     Bye,
     Close,
     Closed,
     Facts,
     Fault,
+    FileSpec,
     GroupSpec,
     Hello,
     Hop,
@@ -22,11 +24,15 @@ from trisplit.wire.messages import (
     Loaded,
     Loading,
     Message,
+    Need,
+    Offer,
     Open,
     Opened,
+    Piece,
     Ping,
     Pong,
     StageSpec,
+    Want,
     Welcome,
 )
 from trisplit.wire.session import Said
@@ -46,6 +52,10 @@ EXAMPLES: dict[str, Said] = {
             (GroupSpec(3, (StageSpec(0, "attention"), StageSpec(0, "gate_up"), StageSpec(0, "down"))),),
         ),
         Loading(1, 3, "layer 0"),
+        Need((StageSpec(0, "gate_up"),)),
+        Offer(StageSpec(0, "gate_up"), (FileSpec(bytes(range(32)), 3),)),
+        Want(bytes(range(32)), 0, 3),
+        Piece(b"abc"),
         Loaded(1_000, 64, 90_000, True),
         Join((Hop(4, "127.0.0.1:4002"), Hop(5, ""))),
         Joined(),
@@ -79,6 +89,8 @@ def floats(low: float, high: float, *, open_below: bool = False) -> st.SearchStr
 
 stages = st.builds(StageSpec, u16, st.sampled_from(["attention", "gate_up", "down"]))
 groups = st.builds(GroupSpec, u16, st.lists(stages, max_size=4).map(tuple))
+digests = st.binary(min_size=32, max_size=32)
+files = st.builds(FileSpec, digests, u64)
 hops = st.builds(Hop, u16, texts)
 
 any_message: st.SearchStrategy[Message] = st.one_of(
@@ -95,6 +107,10 @@ any_message: st.SearchStrategy[Message] = st.one_of(
         st.lists(groups, max_size=3).map(tuple),
     ),
     st.builds(Loading, u64, u64, texts),
+    st.builds(Need, st.lists(stages, min_size=1, max_size=4).map(tuple)),
+    st.builds(Offer, stages, st.lists(files, min_size=1, max_size=2).map(tuple)),
+    st.builds(Want, digests, u64, st.integers(1, MAX_PIECE)),
+    st.builds(Piece, st.binary(min_size=1, max_size=40)),
     st.builds(Loaded, u64, u64, u64, st.booleans()),
     st.builds(Join, st.lists(hops, max_size=4).map(tuple)),
     st.builds(Joined),

@@ -11,6 +11,8 @@ from trisplit.wire.frame import SAME_VERSION
 
 VERSION: Final = 1
 MAX_TEXT: Final = 2000
+MAX_PIECE: Final = 2**20  # bytes of a file in one message
+MOST_FILES: Final = 2  # of a stage: a head that is the embedding has its own norm and the embedding's file
 
 U16 = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
 U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
@@ -20,6 +22,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
 Name = Annotated[str, msgspec.Meta(max_length=200)]
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
 
 Role = Literal["coordinator", "station"]
@@ -96,6 +99,40 @@ class Loaded(Word, frozen=True):
     kv_bytes_per_token: U64
     rss_bytes: U64
     rows_equal: bool
+
+
+class Need(Word, frozen=True):
+    """A station has no weights of these stages, in this order: what are they?"""
+
+    stages: Annotated[tuple[StageSpec, ...], msgspec.Meta(min_length=1)]
+
+
+class FileSpec(Part, frozen=True):
+    """A file of weights: the SHA-256 of its bytes, and how many they are."""
+
+    digest: Digest
+    n_bytes: U64
+
+
+class Offer(Word, frozen=True):
+    """The files of the stage that is needed next."""
+
+    stage: StageSpec
+    files: Annotated[tuple[FileSpec, ...], msgspec.Meta(min_length=1, max_length=MOST_FILES)]
+
+
+class Want(Word, frozen=True):
+    """Send this much of a file that was offered, from byte `offset` on."""
+
+    digest: Digest
+    offset: U64
+    n_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_PIECE)]
+
+
+class Piece(Word, frozen=True):
+    """What was wanted, in the order it was."""
+
+    data: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_PIECE)]
 
 
 class Hop(Part, frozen=True):
@@ -189,6 +226,10 @@ Message = (
     | Welcome
     | Load
     | Loading
+    | Need
+    | Offer
+    | Want
+    | Piece
     | Loaded
     | Join
     | Joined

@@ -22,13 +22,18 @@ from trisplit.wire.messages import (
     Loaded,
     Loading,
     Message,
+    Need,
+    Offer,
     Open,
     Opened,
+    Piece,
     Ping,
     Pong,
     Role,
+    Want,
     Welcome,
 )
+from trisplit.wire.owed import OWED, Owed
 
 Said = Message | Activation
 Side = Literal["coordinator", "upstream", "station"]
@@ -62,6 +67,10 @@ COORDINATOR_LINK = _turns(
         ("met", "called", Welcome): "empty",
         ("empty", "caller", Load): "loading",
         ("loading", "called", Loading): "loading",
+        ("loading", "called", Need): "loading",
+        ("loading", "caller", Offer): "loading",
+        ("loading", "called", Want): "loading",
+        ("loading", "caller", Piece): "loading",
         ("loading", "called", Loaded): "loaded",
         ("loaded", "caller", Join): "joining",
         ("joining", "called", Joined): "joined",
@@ -120,6 +129,7 @@ class Session:
         self._streams: dict[int, str] = {}
         self._newest = 0
         self._questions: dict[tuple[Speaker, type[Said]], Said] = {}
+        self._owed = Owed()
         self._to_send = 0
         self._to_hear = 0
 
@@ -177,6 +187,8 @@ class Session:
                 why = self._take_stream_turn(speaker, said)
         elif isinstance(said, (Ping, Pong, Ask, Facts)):
             why = self._take_aside(speaker, said)
+        elif isinstance(said, OWED):
+            why = self._owed.take(said)
         elif isinstance(said, Hello):
             why = self._be_called(speaker, said.role)
         elif isinstance(said, Load) and self._streams:
