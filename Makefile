@@ -63,16 +63,17 @@ $(PEERS)/ready: tests/oracle/requirements.txt
 decode_with := --peers transformers,llama.cpp
 memory_with := --dtype f32,int8,int4
 define measured
-	$(BIN)/trisplit bench $1 smollm2 $($1_with) --json > benchmarks/$1.part
+	$(BIN)/trisplit bench $1 $2 $($1_with) --json > benchmarks/$1.part
 	mv benchmarks/$1.part benchmarks/$1.json
 endef
 
 bench: setup peers
 	mkdir -p benchmarks
-	$(call measured,decode)
-	$(call measured,mesh)
-	$(call measured,dtypes)
-	$(call measured,memory)
+	$(call measured,decode,smollm2)
+	$(call measured,mesh,smollm2)
+	$(call measured,dtypes,smollm2)
+	$(call measured,memory,smollm2)
+	$(call measured,wire)
 
 clean:
 	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

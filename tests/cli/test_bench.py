@@ -34,6 +34,11 @@ DTYPES_COLUMNS = "dtype tokens kl top1 ppl ppl_f32 weight_bytes"
 MEMORY_COLUMNS = (
     "dtype load process stages weight_bytes rss_bytes allowed_bytes peak_bytes allowed_peak_bytes within"
 )
+WIRE_COLUMNS = (
+    "packed_payload_bytes json_payload_bytes json_payload decode_guard encode_per_s decode_per_s"
+    " batched_encode_per_s batched_decode_per_s frame_bytes frames_per_s frames_per_s_batched leg_us tcp_us"
+    " leg_over_tcp"
+)
 
 SHORT = ("--tokens", "2", "--rounds", "1")
 
@@ -103,6 +108,13 @@ def test_memory(tiny: Tiny) -> None:
     rows = rows_of("memory", tiny("llama"), "--stations", "1")
     assert {" ".join(row) for row in rows} == {MEMORY_COLUMNS}
     assert [row["process"] for row in rows] == ["one process"] * 2 + ["s1", "coordinator"] * 2
+
+
+def test_wire() -> None:
+    (row,) = rows_of("wire", "--iterations", "200", "--rounds", "1")
+    assert " ".join(row) == WIRE_COLUMNS
+    assert (row["packed_payload_bytes"], row["decode_guard"]) == (3, True)
+    assert row["leg_over_tcp"] == pytest.approx(row["leg_us"] / row["tcp_us"])
 
 
 # --- words that make no sense ---------------------------------------------------------------------

@@ -64,6 +64,11 @@ def reference(kind: str, n_bytes: int, threads: int) -> Post:
     return _ours(f"numpy {kind}, --threads {threads}", facts, {})
 
 
+def end_of_wire(which: str, facts: Mapping[str, Any] | None = None) -> Post:
+    """The `far` or the `near` end of a wire; the near one is told what the far one said."""
+    return _ours(f"the {which} end", {"kind": f"{which} end", "threads": 1, **(facts or {})}, {})
+
+
 def peer(name: str, python: Path, model: Path, *, threads: int, context: int) -> Post:
     """A peer in its own environment's Python; that cannot see what lies beside the script (-P)."""
     arguments = (peers.__file__, name, str(model), str(threads), str(context))

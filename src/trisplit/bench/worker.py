@@ -104,10 +104,28 @@ def _reference(line: Line, facts: Facts) -> None:
     asyncio.run(line.serve({"detail": reference.detail}, answer))
 
 
+def _far_end(line: Line, _: Facts) -> None:
+    import uvloop
+
+    from trisplit.bench import wire_ends
+
+    uvloop.run(wire_ends.far(line))
+
+
+def _near_end(line: Line, facts: Facts) -> None:
+    import uvloop
+
+    from trisplit.bench import wire_ends
+
+    uvloop.run(wire_ends.near(line, facts))
+
+
 _RUNNERS: Mapping[str, Callable[[Line, Facts], None]] = {
     "decoder": _decoder,
     "chain": _chain,
     "reference": _reference,
+    "far end": _far_end,
+    "near end": _near_end,
 }
 
 if __name__ == "__main__":

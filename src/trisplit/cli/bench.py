@@ -147,6 +147,20 @@ def memory(
     _show(asyncio.run(rows), as_json=as_json)
 
 
+@app.command()
+def wire(
+    iterations: Annotated[int, typer.Option(min=1, help="Of everything, over all rounds.")] = 50_000,
+    rounds: Rounds = 10,
+    as_json: AsJson = False,
+) -> None:
+    """What is on the wire and how fast: route words, frames alone and batched, a leg beside bare TCP."""
+    import asyncio
+
+    from trisplit.bench.wire import wire as measure
+
+    _show([asyncio.run(measure(iterations=iterations, rounds=rounds))], as_json=as_json)
+
+
 # --- what a person typed --------------------------------------------------------------------------
 
 _TEXTS = ("wiki", "brown")
