@@ -14,7 +14,7 @@ from trisplit.errors import CheckpointProblem, PeerProblem
 from trisplit.mesh.holding import Held, LoadedGroup, understand
 from trisplit.models.config import Kind, layer_stages
 from trisplit.models.model import Model, open_model
-from trisplit.models.session import StageSession, Track
+from trisplit.models.session import StageSession, Tracks
 from trisplit.wire.frame import ROW_BY_ROW, Activation
 from trisplit.wire.messages import GroupSpec, Load, StageSpec
 
@@ -71,13 +71,13 @@ def rows(model: Model, n: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((n, model.config.hidden), dtype=np.float32)
 
 
-def truth(track: Track, x: np.ndarray, position: int) -> np.ndarray:
+def truth(track: Tracks, x: np.ndarray, position: int) -> np.ndarray:
     return track.run({"x": x}, position).copy()
 
 
-def whole(model: Model) -> Track:
+def whole(model: Model) -> Tracks:
     files = list(model.files(layer_stages(range(model.config.layers)), "f32"))
-    return Track(StageSession(model.config, files, context=CONTEXT, threads=1))
+    return Tracks(StageSession(model.config, files, context=CONTEXT, threads=1))
 
 
 @pytest.mark.parametrize("residual_first", [False, True])
@@ -118,13 +118,13 @@ def test_nothing_is_batched_where_rows_are_not_equal(model: Model, monkeypatch: 
     """A session that rounds rows differently in company gets them one by one, marked or not."""
     here = replace(held(model), rows_equal=False)
     seen: list[int] = []
-    honest = Track.run
+    honest = Tracks.run
 
-    def watched(track: Track, inputs: dict[str, np.ndarray], position: int) -> np.ndarray:
+    def watched(track: Tracks, inputs: dict[str, np.ndarray], position: int) -> np.ndarray:
         seen.append(len(next(iter(inputs.values()))))
         return honest(track, inputs, position)
 
-    monkeypatch.setattr(Track, "run", watched)
+    monkeypatch.setattr(Tracks, "run", watched)
     up, _ = map(owned, here.run(frame(rows(model, 4), flags=ROW_BY_ROW)))
     here.run(up)
     assert seen == [1] * 8
@@ -161,7 +161,7 @@ def test_what_was_sent_before_a_rewind_is_void(model: Model) -> None:
     (to_rest,) = here.run(down)
     assert to_rest.epoch == 1
     files = list(model.files(layer_stages(range(1)), "f32"))
-    track = Track(StageSession(model.config, files, context=8, threads=1))
+    track = Tracks(StageSession(model.config, files, context=8, threads=1))
     np.testing.assert_array_equal(
         np.frombuffer(to_rest.payload, np.float32), truth(track, second, 0).reshape(-1)
     )

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.tiny import VARIANTS
 from trisplit.errors import OwnProblem
 from trisplit.models.config import Stage, layer_stages
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.model import Model, open_model
-from trisplit.models.session import StageSession, Track
+from trisplit.models.session import Row, StageSession, Tracks
 from trisplit.models.stages import rotary_tables
 
 CONTEXT = 48
@@ -30,8 +31,8 @@ def rows(n: int, width: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((n, width), dtype=np.float32)
 
 
-def whole(model: Model, dtype: Dtype = "f32") -> Track:
-    return Track(session(model, layer_stages(range(model.config.layers)), dtype))
+def whole(model: Model, dtype: Dtype = "f32") -> Tracks:
+    return Tracks(session(model, layer_stages(range(model.config.layers)), dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -40,8 +41,8 @@ def test_every_cut_gives_the_same_bits(variant: str, dtype: Dtype, tiny: Tiny) -
     model = open_model(tiny(variant))
     stages = layer_stages(range(model.config.layers))
     one = whole(model, dtype)
-    thirds = [Track(session(model, [stage], dtype)) for stage in stages]
-    recut = [Track(session(model, list(group), dtype)) for group in _recut(stages)]
+    thirds = [Tracks(session(model, [stage], dtype)) for stage in stages]
+    recut = [Tracks(session(model, list(group), dtype)) for group in _recut(stages)]
     position = 0
     for n in (20, 1, 1, 7):
         x = rows(n, model.config.hidden, seed=position)
@@ -61,7 +62,7 @@ def _recut(stages: Sequence[Stage]) -> list[tuple[Stage, ...]]:
     return groups
 
 
-def _through(tracks: Sequence[Track], x: np.ndarray, position: int) -> np.ndarray:
+def _through(tracks: Sequence[Tracks], x: np.ndarray, position: int) -> np.ndarray:
     """Hands values from session to session as stations do."""
     values = {"x": x}
     for track in tracks:
@@ -82,21 +83,50 @@ def test_rows_after_the_prompt_are_single_steps(dtype: Dtype, tiny: Tiny) -> Non
         part = session(model, stages, dtype)
         assert part.rows_equal()
         inputs = {name: rows(8, width) for name, width in part.takes.items()}
-        alone, together = Track(part), Track(part)
+        alone, together = Tracks(part), Tracks(part)
         singles = [alone.run({n: v[i : i + 1] for n, v in inputs.items()}, i).copy() for i in range(8)]
         np.testing.assert_array_equal(together.step(inputs, 0, batch=True), np.concatenate(singles))
 
 
 def test_rows_that_differ_in_company_are_noticed(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     part = session(open_model(tiny("llama")), [Stage(0, "gate_up")])
-    honest = Track.run
+    honest = Tracks.together
 
-    def drifts(self: Track, inputs: dict[str, np.ndarray], position: int) -> np.ndarray:
-        out = honest(self, inputs, position)
-        return np.nextafter(out, np.float32(np.inf)) if len(out) == 8 else out
+    def drifts(self: Tracks, given: Sequence[Row]) -> list[np.ndarray]:
+        outs = honest(self, given)
+        return [np.nextafter(out, np.float32(np.inf)) for out in outs] if len(outs) == 8 else outs
 
-    monkeypatch.setattr(Track, "run", drifts)
+    assert part.rows_equal()
+    monkeypatch.setattr(Tracks, "together", drifts)
     assert not part.rows_equal()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_sequences_in_company_get_the_bits_they_get_alone(variant: str, dtype: Dtype, tiny: Tiny) -> None:
+    """Prompts of different lengths, then steps in which some are silent, one is full and one has rewound."""
+    model = open_model(tiny(variant))
+    files = list(model.files(model.stages, dtype))
+    part = StageSession(model.config, files, context=CONTEXT, threads=1)
+    assert part.rows_equal()
+    company, alone = Tracks(part, 5), [Tracks(part) for _ in range(5)]
+    ids = np.random.default_rng(3).integers(3, 300, (5, CONTEXT))
+
+    def step(slot: int, at: int) -> Row:
+        return Row(slot, {"ids": ids[slot, at : at + 1]}, at)
+
+    for slot, n in enumerate((3, 17, CONTEXT, 1, 9)):
+        company.run({"ids": ids[slot, :n]}, 0, slot)
+        alone[slot].run({"ids": ids[slot, :n]}, 0)
+    for steps in ([(0, 3), (1, 17)], [(4, 9), (0, 4), (3, 1)], [(1, 12), (3, 2)], [(0, 5), (4, 10)]):
+        outs = company.together([step(slot, at) for slot, at in steps])
+        for out, (slot, at) in zip([out.copy() for out in outs], steps):
+            np.testing.assert_array_equal(out, alone[slot].run({"ids": ids[slot, at : at + 1]}, at))
+    company.free(1)
+    np.testing.assert_array_equal(
+        company.run({"ids": ids[0, :6]}, 0, 1), Tracks(part).run({"ids": ids[0, :6]}, 0)
+    )
+    assert company.lengths == [6, 6, CONTEXT, 3, 11]
 
 
 @pytest.mark.parametrize("variant", ["llama", "mistral", "gemma3"])
@@ -111,7 +141,7 @@ def test_rewinding_is_setting_a_length(variant: str, tiny: Tiny) -> None:
         wandering.run({"x": wrong[i : i + 1]}, 20 + i)
     for i in range(6):
         np.testing.assert_array_equal(wandering.run({"x": right[i : i + 1]}, 20 + i), expected[i])
-    assert wandering.length == 26
+    assert wandering.lengths == [26]
 
 
 def test_positions_must_follow_and_fit(tiny: Tiny) -> None:
@@ -123,7 +153,7 @@ def test_positions_must_follow_and_fit(tiny: Tiny) -> None:
         track.run({"x": x}, 5)
     with pytest.raises(OwnProblem, match="within 48"):
         track.run({"x": rows(45, model.config.hidden)}, 4)
-    assert track.length == 4
+    assert track.lengths == [4]
 
 
 def test_keys_and_values_are_billed(tiny: Tiny) -> None:
@@ -147,7 +177,7 @@ def test_rotary_tables_live_as_long_as_their_sessions(tiny: Tiny) -> None:
     track, fresh = whole(model), whole(model)
     x, files = rows(12, model.config.hidden), list(model.files(layer_stages(range(1)), "f32"))
     for context in range(50, 60):  # other tables, so that any cache of them forgets ours
-        Track(StageSession(model.config, files, context=context, threads=1))
+        Tracks(StageSession(model.config, files, context=context, threads=1))
     gc.collect()
     rotary_tables.cache_clear()
     noise = [np.full((CONTEXT, 8), np.nan, np.float32) for _ in range(100)]
@@ -162,9 +192,10 @@ def test_keys_and_values_take_memory_only_where_they_are() -> None:
 import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 import numpy as np
 from trisplit.machine import gather_into_huge_pages, rss_bytes
-from trisplit.models.session import room
+from trisplit.models.session import floats, pages_for
 before = rss_bytes()
-kept = [room((1, 2, 16384, 64)) for _ in range(16)]
+shape = (1, 2, 16384, 64)
+kept = [floats(pages_for(shape), shape) for _ in range(16)]
 for array in kept:
     array[:, :, :3] = 1
 gather_into_huge_pages()

@@ -17,7 +17,7 @@ from trisplit.errors import RequestProblem
 from trisplit.models.convert import Dtype
 from trisplit.models.decoder import chunks
 from trisplit.models.model import Model, context_for, open_model
-from trisplit.models.session import Floats, StageSession, Track
+from trisplit.models.session import Floats, StageSession, Tracks
 from trisplit.models.tokenizer import Tokenizer
 
 Doubles = NDArray[np.float64]
@@ -94,7 +94,7 @@ def _residuals(model: Model, dtype: Dtype, passages: Sequence[Sequence[int]], th
     """What the last layer leaves for each token that is followed by another: [tokens, hidden] a passage."""
     files = list(model.files(model.stages[:-1], dtype))
     context = max(map(len, passages)) - 1
-    track = Track(StageSession(model.config, files, context=context, threads=threads))
+    track = Tracks(StageSession(model.config, files, context=context, threads=threads))
     return [
         np.concatenate(
             [track.run({"ids": np.array(ids)}, position).copy() for ids, position in chunks(passage[:-1], 0)]
@@ -103,12 +103,12 @@ def _residuals(model: Model, dtype: Dtype, passages: Sequence[Sequence[int]], th
     ]
 
 
-def _head(model: Model, dtype: Dtype, threads: int) -> Track:
+def _head(model: Model, dtype: Dtype, threads: int) -> Tracks:
     files = list(model.files(model.stages[-1:], dtype))
-    return Track(StageSession(model.config, files, context=1, threads=threads))
+    return Tracks(StageSession(model.config, files, context=1, threads=threads))
 
 
-def _logits(head: Track, residuals: Floats) -> Floats:
+def _logits(head: Tracks, residuals: Floats) -> Floats:
     """[rows, vocab]; a head looks at the last row it is given, so it is given one at a time."""
     return np.concatenate([head.run({"x": row[None]}, 0).copy() for row in residuals])
 

@@ -13,7 +13,7 @@ from trisplit.models.config import ModelConfig
 from trisplit.models.convert import Dtype
 from trisplit.models.generation import Generation, Piece
 from trisplit.models.model import context_for, open_model
-from trisplit.models.session import Floats, StageSession, Track
+from trisplit.models.session import Floats, StageSession, Tracks
 from trisplit.models.stage_file import StageFile
 
 # Prompts pass in chunks of this many tokens, here and on the mesh: the same chunks give the same bits.
@@ -40,7 +40,7 @@ class Decoder:
         self.config, self.context = config, context
         self.session = StageSession(config, files, context=context, threads=threads)
         gather_into_huge_pages()
-        self._track = Track(self.session)
+        self._track = Tracks(self.session)
 
     @classmethod
     def load(

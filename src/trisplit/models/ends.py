@@ -8,7 +8,7 @@ import numpy as np
 
 from trisplit.machine import gather_into_huge_pages
 from trisplit.models.config import ModelConfig
-from trisplit.models.session import Floats, StageSession, Track
+from trisplit.models.session import Floats, StageSession, Tracks
 from trisplit.models.stage_file import StageFile
 
 
@@ -19,7 +19,7 @@ class Ends:
         first = StageSession(config, [embed], context=1, threads=1)
         last = StageSession(config, [head], context=1, threads=threads)
         gather_into_huge_pages()
-        self._embed, self._head = Track(first), Track(last)
+        self._embed, self._head = Tracks(first), Tracks(last)
         shared = {(t.file, t.offset): t.n_bytes for f in (embed, head) for t in f.tensors.values()}
         self.weight_bytes = sum(shared.values())
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import onnxruntime as ort
@@ -78,21 +78,30 @@ class StageSession:
         return len(self.attentions) * self.config.kv_bytes(self.context)
 
     def rows_equal(self) -> bool:
-        """Whether products over several rows give each row the very bits it gets alone.
+        """Whether a row gets the very bits it gets alone when others pass with it.
 
-        True by definition for sessions with attention, which never batch rows (see Track.step).
+        Rows of several sequences always, and of one sequence where no attention is between them.
         """
-        if self.attentions:
-            return True
-        random, track = np.random.default_rng(0), Track(self)
-        for rows in _ROW_COUNTS:
-            inputs = {n: random.standard_normal((rows, w), dtype=np.float32) for n, w in self.takes.items()}
-            together = track.run(inputs, 0).copy()
-            for i in range(rows):
-                alone = track.run({n: v[i : i + 1] for n, v in inputs.items()}, 0)
-                if not np.array_equal(alone[0], together[i]):
-                    return False
+        random = np.random.default_rng(0)
+        for n in _ROW_COUNTS:
+            alone, company = Tracks(self, n), Tracks(self, n)
+            inputs = {name: _values(random, name, n, width) for name, width in self.takes.items()}
+            rows = [Row(i, {name: v[i : i + 1] for name, v in inputs.items()}, 0) for i in range(n)]
+            expected = np.concatenate([alone.run(row.inputs, 0, row.slot).copy() for row in rows])
+            if not np.array_equal(np.concatenate(company.together(rows)), expected):
+                return False
+            if not self.attentions and not np.array_equal(company.run(inputs, 0), expected[-self._left(n) :]):
+                return False
         return True
+
+    def _left(self, rows: int) -> int:
+        return 1 if self.leaves[0] == "logits" else rows
+
+
+def _values(random: np.random.Generator, name: str, rows: int, width: int) -> NDArray[Any]:
+    if name == "ids":
+        return np.arange(rows, dtype=np.int64)
+    return random.standard_normal((rows, width), dtype=np.float32)
 
 
 @cache
@@ -106,9 +115,17 @@ def _share_one_arena() -> None:
     ort.create_and_register_allocator(cpu, None)
 
 
+class Row(NamedTuple):
+    """One row of the sequence in a slot: its inputs, [1, width] or one id, and its position."""
+
+    slot: int
+    inputs: Mapping[str, NDArray[Any]]
+    position: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """Buffers of one row count, bound once: a run is a copy in and a call."""
+    """Buffers of one shape, bound once: a run is a copy in and a call. All are [batch, …]."""
 
     binding: Any
     inputs: Mapping[str, NDArray[Any]]
@@ -117,86 +134,160 @@ class _Bound:
     output: Floats
 
 
-class Track:
-    """One sequence in one session: preallocated keys and values, and how many positions are true.
+class Tracks:
+    """Sequences in one session, a slot each: preallocated keys and values, and how many positions are true.
 
     Rewinding is running at an earlier position: what lay behind it is overwritten before it is read.
+    Slots lie side by side, so that neighbours can pass as one batch: GroupQueryAttention gives each entry
+    the bits it gets alone (seen for 2 to 16 entries of different lengths).
     """
 
-    def __init__(self, session: StageSession) -> None:
+    def __init__(self, session: StageSession, slots: int = 1) -> None:
         c = session.config
-        shape = (1, c.kv_heads, session.context, c.head_dim)
         self.session = session
-        self.length = 0
-        self._kv = {f"{part}_{layer}": room(shape) for layer in session.attentions for part in "kv"}
-        self._single = self._bind(1)
+        self.lengths = [0] * slots
+        shape = (slots, c.kv_heads, session.context, c.head_dim)
+        self._pages = {f"{part}_{layer}": pages_for(shape) for layer in session.attentions for part in "kv"}
+        self._kv = {name: floats(pages, shape) for name, pages in self._pages.items()}
+        self._single: dict[tuple[int, int], _Bound] = {}
 
-    def run(self, inputs: Mapping[str, NDArray[Any]], position: int) -> Floats:
-        """Runs rows [rows, width] standing at `position` …; returns what the last stage leaves.
+    def run(self, inputs: Mapping[str, NDArray[Any]], position: int, slot: int = 0) -> Floats:
+        """Runs rows [rows, width], or ids [rows], from `position` on; returns what the last stage leaves.
 
         A single row's result [1, width] is a view that the next single row overwrites. Several rows pass the
         attention operator together, as a chunk of a prompt does.
         """
         rows = len(next(iter(inputs.values())))
+        if rows == 1:
+            return self.together([Row(slot, inputs, position)])[0]
         if self.session.attentions:
-            self._move_to(position, rows)
-        bound = self._single if rows == 1 else self._bind(rows)
+            self._move_to(slot, position, rows)
+        bound = self._bind(slot, 1, rows)
         for name, values in inputs.items():
             np.copyto(bound.inputs[name][0], values)
         bound.last[0], bound.total[0] = position + rows - 1, position + rows
         self.session.ort.run_with_iobinding(bound.binding)
-        return bound.output
+        out: Floats = bound.output[0]
+        return out
 
-    def _move_to(self, position: int, rows: int) -> None:
-        if position > self.length or position + rows > self.session.context:
-            raise OwnProblem(
-                f"rows {position} to {position + rows - 1} do not follow {self.length} "
-                f"within {self.session.context}",
-                fix="feed positions in order and within the context",
-            )
-        self.length = position + rows
-
-    def step(self, inputs: Mapping[str, NDArray[Any]], position: int, *, batch: bool) -> Floats:
+    def step(
+        self, inputs: Mapping[str, NDArray[Any]], position: int, slot: int = 0, *, batch: bool
+    ) -> Floats:
         """Like run, but every row passes attention alone; products are batched where `batch` allows."""
         rows = len(next(iter(inputs.values())))
         if rows == 1 or (batch and not self.session.attentions):
-            return self.run(inputs, position)
-        parts = [
-            self.run({n: v[i : i + 1] for n, v in inputs.items()}, position + i).copy() for i in range(rows)
-        ]
-        return np.concatenate(parts)
+            return self.run(inputs, position, slot)
+        singles = [{name: v[i : i + 1] for name, v in inputs.items()} for i in range(rows)]
+        return np.concatenate([self.run(one, position + i, slot).copy() for i, one in enumerate(singles)])
 
-    def _bind(self, rows: int) -> _Bound:
+    def together(self, rows: Sequence[Row]) -> list[Floats]:
+        """One row of each of several sequences, all in one pass; results [1, width] in the order given.
+
+        They are views that the next single rows overwrite.
+        """
+        if not self.session.attentions:
+            return self._pass([(place, row) for place, row in enumerate(rows)], 0, len(rows))
+        for row in rows:
+            self._move_to(row.slot, row.position, 1)
+        results: dict[int, Floats] = {}
+        for span in self._spans(sorted(rows)):
+            first, last = span[0].slot, span[-1].slot
+            placed = [(row.slot - first, row) for row in span]
+            outs = self._pass(placed, first, last - first + 1)
+            results |= {row.slot: out for row, out in zip(span, outs)}
+        return [results[row.slot] for row in rows]
+
+    def free(self, slot: int) -> None:
+        """Gives back the memory of a slot."""
+        self.lengths[slot] = 0
+        for name, pages in self._pages.items():
+            n_bytes = self._kv[name][slot].nbytes
+            first = -(-slot * n_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+            past = (slot + 1) * n_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+            if past > first:
+                pages.madvise(mmap.MADV_DONTNEED, first, past - first)
+
+    def _spans(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
+        """Runs of slots worth passing together: what lies between two of them passes too, for nothing.
+
+        A slot between that is full cannot: even what is not wanted is written somewhere.
+        """
+        span = [rows[0]]
+        for row in rows[1:]:
+            between = range(span[-1].slot + 1, row.slot)
+            full = any(self.lengths[slot] == self.session.context for slot in between)
+            if full or row.slot - span[0].slot >= 2 * (len(span) + 1):
+                yield span
+                span = []
+            span.append(row)
+        yield span
+
+    def _pass(self, placed: Sequence[tuple[int, Row]], first: int, batch: int) -> list[Floats]:
+        """Rows at their places in a batch; at the other places zeros pass, and are overwritten later."""
+        key = first, batch
+        if key not in self._single:
+            self._single[key] = self._bind(first, batch, 1)
+        bound = self._single[key]
+        if len(placed) < batch:
+            for values in bound.inputs.values():
+                values[:] = 0
+        if self.session.attentions:
+            bound.last[:] = self.lengths[first : first + batch]
+        for place, row in placed:
+            for name, values in row.inputs.items():
+                bound.inputs[name][place] = values
+            bound.last[place] = row.position
+        bound.total[0] = bound.last.max() + 1
+        self.session.ort.run_with_iobinding(bound.binding)
+        return [bound.output[place] for place, _ in placed]
+
+    def _move_to(self, slot: int, position: int, rows: int) -> None:
+        length, context = self.lengths[slot], self.session.context
+        if position > length or position + rows > context:
+            raise OwnProblem(
+                f"rows {position} to {position + rows - 1} do not follow {length} within {context}",
+                fix="feed positions in order and within the context",
+            )
+        self.lengths[slot] = position + rows
+
+    def _bind(self, first: int, batch: int, rows: int) -> _Bound:
         session, binding = self.session, self.session.ort.io_binding()
         inputs: dict[str, NDArray[Any]] = {
-            name: np.zeros((1, rows), np.int64) if name == "ids" else np.zeros((1, rows, width), np.float32)
+            name: np.zeros((batch, rows), np.int64)
+            if name == "ids"
+            else np.zeros((batch, rows, width), np.float32)
             for name, width in session.takes.items()
         }
-        last, total = np.zeros(1, np.int32), np.zeros(1, np.int32)
+        last, total = np.zeros(batch, np.int32), np.zeros(1, np.int32)
         for name, array in inputs.items():
             _bind_input(binding, name, array)
         name, width = session.leaves
-        output = np.zeros((1, 1 if name == "logits" else rows, width), np.float32)
+        output = np.zeros((batch, 1 if name == "logits" else rows, width), np.float32)
         _bind_output(binding, f"{name}_out", output)
         if session.attentions:
             places = {"last": last, "total": total, **session.rotary}
             for name in places.keys() & session.inputs:
                 _bind_input(binding, name, places[name])
         for kv_name, array in self._kv.items():
-            _bind_input(binding, f"past_{kv_name}", array)
-            _bind_output(binding, f"present_{kv_name}", array)
-        return _Bound(binding, inputs, last, total, output[0])
+            _bind_input(binding, f"past_{kv_name}", array[first : first + batch])
+            _bind_output(binding, f"present_{kv_name}", array[first : first + batch])
+        return _Bound(binding, inputs, last, total, output)
 
 
-def room(shape: tuple[int, ...]) -> Floats:
-    """Zeros that take memory only where they are written to.
+def pages_for(shape: tuple[int, ...]) -> mmap.mmap:
+    """Memory for floats of this shape that is taken only where it is written to.
 
     numpy asks for 2 MB pages from 4 MB on, and gathering pages fills whatever is mapped: either way
     one token would make the keys and values of a whole context resident.
     """
-    pages = mmap.mmap(-1, 4 * math.prod(shape))
+    pages = mmap.mmap(-1, 4 * math.prod(shape), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return pages
+
+
+def floats(pages: mmap.mmap, shape: tuple[int, ...]) -> Floats:
+    """Zeros at first, in those pages."""
     return np.frombuffer(pages, dtype=np.float32).reshape(shape)
 
 

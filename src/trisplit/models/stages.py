@@ -26,8 +26,8 @@ from trisplit.models.stage_file import StageFile
 class Flow:
     """Names of the values on their way through a graph.
 
-    x: the residual before a layer, [1, rows, hidden]. r: x plus attention, the same shape.
-    h: act(gate) · up, [1, rows, ffn].
+    x: the residual before a layer, [batch, rows, hidden]. r: x plus attention, the same shape.
+    h: act(gate) · up, [batch, rows, ffn].
     """
 
     config: ModelConfig
@@ -40,15 +40,16 @@ class Flow:
     def need(self, name: str, width: int) -> str:
         """The value called `name`; an input of the graph when no stage before has made it."""
         value: str = getattr(self, name)
-        return value or self.graph.input(name, "F32", [1, "rows", width])
+        return value or self.graph.input(name, "F32", ["batch", "rows", width])
 
 
 def build(config: ModelConfig, files: Sequence[StageFile], context: int) -> bytes:
     """The graph of a run of neighbouring stages, as a serialized ONNX model.
 
     Inputs are what the first stage needs and nobody before it makes (`ids`, `x`, `r`, `h`); with
-    attention also the rotary tables, `last` and `total` (places of the last row, and rows so far, [1]),
-    and per layer `past_k_7`, `past_v_7` [1, kv_heads, context, head_dim]. Outputs are what the last
+    attention also the rotary tables, `last` (place of the last row of each entry, [batch]) and `total`
+    (the most rows so far of any, [1]), and per layer `past_k_7`, `past_v_7` [batch, kv_heads, context,
+    head_dim]. Outputs are what the last
     stage leaves (`x`, `r`, `h` or `logits`, each as `…_out`) and `present_k_7`, `present_v_7`.
     """
     flow = Flow(config, Graph(), context)
@@ -61,9 +62,9 @@ def build(config: ModelConfig, files: Sequence[StageFile], context: int) -> byte
 def _finish(flow: Flow, last: Stage) -> None:
     name, width = leaves(flow.config, last)
     if name == "logits":
-        flow.graph.output("logits_out", "F32", [1, 1, width], flow.x)
+        flow.graph.output("logits_out", "F32", ["batch", 1, width], flow.x)
     else:
-        flow.graph.output(f"{name}_out", "F32", [1, "rows", width], getattr(flow, name))
+        flow.graph.output(f"{name}_out", "F32", ["batch", "rows", width], getattr(flow, name))
 
 
 def leaves(config: ModelConfig, last: Stage) -> tuple[str, int]:
@@ -93,7 +94,7 @@ def takes(config: ModelConfig, first: Stage) -> dict[str, int]:
 
 def _embed(flow: Flow, file: StageFile) -> None:
     g = flow.graph
-    ids = g.input("ids", "I64", [1, "rows"])
+    ids = g.input("ids", "I64", ["batch", "rows"])
     if "embed.q8" in file.tensors:
         shape = (flow.config.vocab, flow.config.hidden)
         table = g.weight("embed.q8", file.tensors["embed.q8"], shape)
@@ -130,7 +131,7 @@ def _attention(flow: Flow, file: StageFile) -> None:
         "GroupQueryAttention",
         *heads,
         *past,
-        g.input("last", "I32", [1]),
+        g.input("last", "I32", ["batch"]),
         g.input("total", "I32", [1]),
         *_rotary(flow, layer),
         domain=CONTRIB,
@@ -181,7 +182,7 @@ def _head(flow: Flow, file: StageFile) -> None:
         return
     flat = g.op("Reshape", x, g.constant("flat", np.array([-1, config.hidden])))
     logits = g.op("Gemm", flat, g.weight("head.w", file.tensors["head.w"]), transB=1)
-    flow.x = g.op("Reshape", logits, g.constant("one_batch", np.array([1, -1, config.vocab])))
+    flow.x = g.op("Reshape", logits, g.constant("apart_again", np.array([-1, 1, config.vocab])))
 
 
 _BUILDERS: Final[Mapping[Kind, Callable[[Flow, StageFile], None]]] = {
@@ -197,7 +198,7 @@ _BUILDERS: Final[Mapping[Kind, Callable[[Flow, StageFile], None]]] = {
 
 
 def _kv_shape(flow: Flow) -> list[int | str]:
-    return [1, flow.config.kv_heads, flow.context, flow.config.head_dim]
+    return ["batch", flow.config.kv_heads, flow.context, flow.config.head_dim]
 
 
 def _norm(flow: Flow, file: StageFile, name: str, x: str) -> str:
@@ -223,10 +224,10 @@ def _activation(flow: Flow, x: str) -> str:
 def _head_norm(flow: Flow, file: StageFile, name: str, x: str) -> str:
     """RMS norm of each head alone (qk-norm)."""
     g, config = flow.graph, flow.config
-    apart = g.op("Reshape", x, g.constant("per_head", np.array([1, -1, config.head_dim])))
+    apart = g.op("Reshape", x, g.constant("per_head", np.array([0, -1, config.head_dim])))
     normed = _norm(flow, file, name, apart)
     width = config.qkv_widths[0 if name == "q_norm" else 1]
-    together: str = g.op("Reshape", normed, g.constant(f"together_{width}", np.array([1, -1, width])))
+    together: str = g.op("Reshape", normed, g.constant(f"together_{width}", np.array([0, -1, width])))
     return together
 
 
@@ -291,7 +292,7 @@ def _matmul(g: Graph, file: StageFile, name: str, x: str) -> str:
     )
     if f"{name}.offsets" not in file.tensors:
         return product
-    apart = g.op("Reshape", x, g.constant(f"blocks_{blocks}", np.array([1, -1, blocks, BLOCK])))
+    apart = g.op("Reshape", x, g.constant(f"blocks_{blocks}", np.array([0, -1, blocks, BLOCK])))
     sums = g.op("ReduceSum", apart, g.constant("last_axis", np.array([-1])), keepdims=0)
     both: str = g.op("Add", product, g.op("MatMul", sums, stored("offsets")))
     return both
