@@ -68,11 +68,11 @@ def alone(decoder: Decoder, how: Sampling) -> Ran:
 
 async def on_mesh(coordinator: Coordinator, how: Sampling) -> Ran:
     answer, logits = asked(how), []
-    await coordinator.open(request(how))
+    stream = await coordinator.open()
     while not answer.finished:
-        logits.append((await coordinator.forward(answer.pending, answer.position)).copy())
+        logits.append((await coordinator.forward(stream, answer.pending, answer.position)).copy())
         answer.take(logits[-1])
-    await coordinator.close()
+    await coordinator.close(stream)
     return Ran(list(answer.token_ids), logits)
 
 
@@ -153,14 +153,14 @@ def test_a_step_given_up_leaves_no_trace(
         async with three(model, cut, stations) as coordinator:
             async for _ in coordinator.load("f32", context=CONTEXT, threads=1):
                 pass
-            await coordinator.open(request(HOW[0]))
-            await coordinator.forward(PROMPT, 0)
-            given_up = asyncio.create_task(coordinator.forward((9,), len(PROMPT)))
+            stream = await coordinator.open()
+            await coordinator.forward(stream, PROMPT, 0)
+            given_up = asyncio.create_task(coordinator.forward(stream, (9,), len(PROMPT)))
             await asyncio.sleep(0)
             given_up.cancel()
             await asyncio.gather(given_up, return_exceptions=True)
             for position, token in ((len(PROMPT), 11), (len(PROMPT) + 1, 12), (40, 13)):
-                here = await coordinator.forward((token,), position)
+                here = await coordinator.forward(stream, (token,), position)
                 np.testing.assert_array_equal(here, decoder.forward((token,), position))
 
     decoder.forward(PROMPT, 0)
@@ -177,12 +177,12 @@ def test_rows_of_another_mesh_are_not_run(tiny: Callable[[str], Path], stations:
         async with three(model, "layers", stations) as coordinator:
             async for _ in coordinator.load("f32", context=CONTEXT, threads=1):
                 pass
-            await coordinator.open(request(HOW[0]))
-            await coordinator.forward(PROMPT[:3], 0)
+            stream = await coordinator.open()
+            await coordinator.forward(stream, PROMPT[:3], 0)
             noise = np.ones((3, model.config.hidden), np.float32)
             ghost.send(Activation(1, 0, 0, 1, 3, noise.data.cast("B")))
             await asyncio.sleep(0.1)
-            here = await coordinator.forward((8,), 3)
+            here = await coordinator.forward(stream, (8,), 3)
             np.testing.assert_array_equal(here, decoder.forward((8,), 3))
         await ghost.close()
 

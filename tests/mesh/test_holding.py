@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from trisplit.errors import CheckpointProblem, PeerProblem
+from trisplit.mesh.flow import Flow
 from trisplit.mesh.holding import Held, LoadedGroup, understand
 from trisplit.models.config import Kind, layer_stages
 from trisplit.models.model import Model, open_model
-from trisplit.models.session import StageSession, Tracks
+from trisplit.models.session import Row, StageSession, Tracks
 from trisplit.wire.frame import ROW_BY_ROW, Activation
 from trisplit.wire.messages import GroupSpec, Load, StageSpec
 
@@ -42,6 +43,7 @@ def order(model: Model, groups: list[list[tuple[int, Kind]]]) -> Load:
         "f32",
         1,
         CONTEXT,
+        2,
         specs,
     )
 
@@ -52,9 +54,20 @@ def held(model: Model) -> Held:
     rest = [(layer, kind) for layer in range(1, 4) for kind in ("attention", "gate_up", "down")]
     asked = understand(order(model, [*thirds, rest]))  # type: ignore[list-item]
     groups = {part.number: part for part in asked.build() if isinstance(part, LoadedGroup)}
-    here = Held(groups, rows_equal=True, kv_bytes_per_token=0)
+    here = Held(groups, rows_equal=True, kv_bytes_per_token=0, sessions=2, end=4)
+    here.flows = {n: (Flow(n, n + 1),) for n in groups}
+    here.flows[0] += (Flow(0, 2, residual=True),)
     here.open(STREAM)
     return here
+
+
+def run(here: Held, said: Activation) -> list[Activation]:
+    """What leaves when a frame has come and all that is ready has run."""
+    here.take(said)
+    left = []
+    while works := here.next():
+        left += [owned(on) for on in here.run(works)]
+    return left
 
 
 def frame(x: np.ndarray, position: int = 0, **facts: int) -> Activation:
@@ -85,22 +98,20 @@ def test_halves_are_joined_in_whichever_order_they_come(model: Model, residual_f
     here, track = held(model), whole(model)
     for position, n in ((0, 5), (5, 1), (6, 1), (3, 2)):  # the last one is a rewind
         x = rows(model, n, seed=position)
-        to_gate_up, past = map(owned, here.run(frame(x, position)))
+        to_gate_up, past = map(owned, run(here, frame(x, position)))
         assert (to_gate_up.group, to_gate_up.residual) == (1, False)
         assert (past.group, past.residual) == (2, True)
         assert to_gate_up.payload == past.payload
         if residual_first:
-            assert here.run(past) == []
-        (to_down,) = map(owned, here.run(to_gate_up))
+            assert run(here, past) == []
+        (to_down,) = map(owned, run(here, to_gate_up))
         if not residual_first:
-            assert here.run(to_down) == []
+            assert run(here, to_down) == []
             to_down = past
-        (to_rest,) = map(owned, here.run(to_down))
-        (back,) = here.run(to_rest)
-        assert back.group == 4
-        np.testing.assert_array_equal(
-            np.frombuffer(back.payload, np.float32).reshape(n, -1), truth(track, x, position)
-        )
+        (to_rest,) = map(owned, run(here, to_down))
+        (back,) = run(here, to_rest)
+        assert (back.group, back.position, back.rows) == (4, position + n - 1, 1)
+        np.testing.assert_array_equal(np.frombuffer(back.payload, np.float32), truth(track, x, position)[-1])
 
 
 def test_rows_marked_so_pass_attention_one_by_one(model: Model) -> None:
@@ -109,31 +120,31 @@ def test_rows_marked_so_pass_attention_one_by_one(model: Model) -> None:
     singles = np.concatenate([truth(track, x[i : i + 1], i) for i in range(4)])
     waiting, back = [frame(x, flags=ROW_BY_ROW)], []
     while waiting:
-        for on in map(owned, here.run(waiting.pop(0))):
+        for on in map(owned, run(here, waiting.pop(0))):
             (back if on.group == 4 else waiting).append(on)
-    np.testing.assert_array_equal(np.frombuffer(back[0].payload, np.float32).reshape(4, -1), singles)
+    np.testing.assert_array_equal(np.frombuffer(back[0].payload, np.float32), singles[-1])
 
 
 def test_nothing_is_batched_where_rows_are_not_equal(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that rounds rows differently in company gets them one by one, marked or not."""
     here = replace(held(model), rows_equal=False)
     seen: list[int] = []
-    honest = Tracks.run
+    honest = Tracks.together
 
-    def watched(track: Tracks, inputs: dict[str, np.ndarray], position: int) -> np.ndarray:
-        seen.append(len(next(iter(inputs.values()))))
-        return honest(track, inputs, position)
+    def watched(tracks: Tracks, given: Sequence[Row]) -> list[np.ndarray]:
+        seen.append(len(given))
+        return honest(tracks, given)
 
-    monkeypatch.setattr(Tracks, "run", watched)
-    up, _ = map(owned, here.run(frame(rows(model, 4), flags=ROW_BY_ROW)))
-    here.run(up)
+    monkeypatch.setattr(Tracks, "together", watched)
+    up, _ = map(owned, run(here, frame(rows(model, 4), flags=ROW_BY_ROW)))
+    run(here, up)
     assert seen == [1] * 8
 
 
 def test_frames_of_a_closed_stream_are_dropped(model: Model) -> None:
     here = held(model)
     here.close(STREAM)
-    assert here.run(frame(rows(model, 1))) == []
+    assert run(here, frame(rows(model, 1))) == []
     here.close(STREAM)
 
 
@@ -141,24 +152,24 @@ def test_two_streams_do_not_meet(model: Model) -> None:
     here = held(model)
     here.open(8)
     x, y = rows(model, 3, seed=1), rows(model, 3, seed=2)
-    alone = [bytes(on.payload) for on in here.run(frame(x))]
+    alone = [bytes(on.payload) for on in run(here, frame(x))]
     other = held(model)
     other.open(8)
-    other.run(frame(y, stream=8))
-    assert [bytes(on.payload) for on in other.run(frame(x))] == alone
+    run(other, frame(y, stream=8))
+    assert [bytes(on.payload) for on in run(other, frame(x))] == alone
 
 
 def test_what_was_sent_before_a_rewind_is_void(model: Model) -> None:
     here = held(model)
     first, second = rows(model, 1, seed=1), rows(model, 1, seed=2)
-    old_up, old_past = map(owned, here.run(frame(first)))
-    (old_down,) = map(owned, here.run(old_up))
-    assert here.run(old_past) == []  # its other half is still on its way
-    up, past = map(owned, here.run(frame(second, epoch=1)))
-    assert here.run(past) == []
-    assert here.run(old_down) == []  # too late
-    (down,) = map(owned, here.run(up))
-    (to_rest,) = here.run(down)
+    old_up, old_past = map(owned, run(here, frame(first)))
+    (old_down,) = map(owned, run(here, old_up))
+    assert run(here, old_past) == []  # its other half is still on its way
+    up, past = map(owned, run(here, frame(second, epoch=1)))
+    assert run(here, past) == []
+    assert run(here, old_down) == []  # too late
+    (down,) = map(owned, run(here, up))
+    (to_rest,) = run(here, down)
     assert to_rest.epoch == 1
     files = list(model.files(layer_stages(range(1)), "f32"))
     track = Tracks(StageSession(model.config, files, context=8, threads=1))
@@ -169,12 +180,12 @@ def test_what_was_sent_before_a_rewind_is_void(model: Model) -> None:
 
 def test_halves_of_different_sizes_are_refused(model: Model) -> None:
     here = held(model)
-    _, past = map(owned, here.run(frame(rows(model, 3))))
-    here.run(past)
-    up, _ = map(owned, here.run(frame(rows(model, 2))))
-    (down,) = map(owned, here.run(up))
+    _, past = map(owned, run(here, frame(rows(model, 3))))
+    run(here, past)
+    up, _ = map(owned, run(here, frame(rows(model, 2))))
+    (down,) = map(owned, run(here, up))
     with pytest.raises(PeerProblem, match="halves of 3 and 2 rows meet at position 0"):
-        here.run(down)
+        run(here, down)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +202,7 @@ def test_halves_of_different_sizes_are_refused(model: Model) -> None:
 )
 def test_frames_that_make_no_sense_are_named(model: Model, facts: dict[str, int], said: str) -> None:
     with pytest.raises(PeerProblem, match=said):
-        held(model).run(frame(rows(model, 2), **facts))
+        run(held(model), frame(rows(model, 2), **facts))
 
 
 @pytest.mark.parametrize(

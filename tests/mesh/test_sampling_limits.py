@@ -9,7 +9,7 @@ import pytest
 
 from trisplit.errors import OwnProblem, PeerProblem, RequestProblem
 from trisplit.models.sampling import Sampling
-from trisplit.wire.messages import Open, decode, encode
+from trisplit.wire.messages import Sample, decode, encode
 
 EDGES: dict[str, tuple[float, ...]] = {
     "temperature": (-1e-9, 0.0, 100.0, 100.001, 1e300, math.inf, -math.inf, math.nan),
@@ -31,14 +31,14 @@ def fields(name: str, value: float) -> dict[str, float]:
 
 
 def test_every_parameter_has_edges() -> None:
-    assert set(Sampling.__dataclass_fields__) == set(EDGES) <= set(Open.__struct_fields__)
+    assert set(Sampling.__dataclass_fields__) == set(EDGES) <= set(Sample.__struct_fields__)
 
 
 @pytest.mark.parametrize(("name", "value"), edges())
 def test_sampling_and_wire_take_the_same(name: str, value: float) -> None:
     said = fields(name, value)
     ours = taken(lambda: Sampling(**said))  # type: ignore[arg-type]
-    theirs = taken(lambda: decode(encode(Open(1, (5,), **said))))  # type: ignore[arg-type]
+    theirs = taken(lambda: decode(encode(Sample(1, 0, (5,), **said, end=9, stop_ids=()))))  # type: ignore[arg-type]
     assert ours == theirs
 
 

@@ -80,9 +80,17 @@ COORDINATOR_PLACES = {
     "joined": (JOINED, "Open Load Ask Ping", "Ping"),
     "loading again": (JOINED + " caller:Load", "Ask Ping", "Loading Need Want Loaded Ping"),
     "asked": (JOINED + QUESTIONS, "Open Load Pong", "Facts Pong"),
-    "opening": (JOINED + " caller:Open", "Ask Ping", "Opened Ping"),
-    "open": (JOINED + " caller:Open called:Opened", "Activation Close Ask Ping", "Activation Ping"),
-    "closing": (JOINED + " caller:Open called:Opened caller:Close", "Ask Ping", "Activation Closed Ping"),
+    "opening": (JOINED + " caller:Open", "Sample Ask Ping", "Opened Ping"),
+    "open": (
+        JOINED + " caller:Open called:Opened",
+        "Activation Sample Fence Close Ask Ping",
+        "Activation Sampling Ping",
+    ),
+    "closing": (
+        JOINED + " caller:Open called:Opened caller:Close",
+        "Ask Ping",
+        "Activation Sampling Closed Ping",
+    ),
     "closed stream": (
         JOINED + " caller:Open called:Opened caller:Close called:Closed",
         "Load Ask Ping",
@@ -177,7 +185,7 @@ def test_the_whole_dialogue() -> None:
     pair.say(CALLER, Close(1))
     assert pair.say(CALLED, row) == row, "what was under way still arrives"
     pair.say(CALLED, Closed(1))
-    pair.say(CALLER, Open(2, (), 0.0, 0, 1.0, 0.0, 1.0, 0))
+    pair.say(CALLER, Open(2))
     pair.say(CALLED, Opened(2))
     pair.say(CALLER, Close(2))
     pair.say(CALLED, Closed(2))
@@ -190,7 +198,7 @@ def test_the_whole_dialogue() -> None:
 def test_several_streams_at_once() -> None:
     pair = brought("coordinator", JOINED)
     for stream in (1, 3, 2**32 - 1):
-        pair.say(CALLER, Open(stream, (1,), 0.0, 0, 1.0, 0.0, 1.0, 0))
+        pair.say(CALLER, Open(stream))
     pair.say(CALLED, Opened(1))
     row = Activation(1, 0, 0, 0, 1, bytes(4))
     pair.say(CALLER, row)
@@ -206,11 +214,11 @@ def test_several_streams_at_once() -> None:
 @pytest.mark.parametrize("stream", [1, 4, 5])
 def test_no_stream_number_is_used_twice(stream: int) -> None:
     pair = brought("coordinator", JOINED)
-    pair.say(CALLER, Open(5, (), 0.0, 0, 1.0, 0.0, 1.0, 0))
+    pair.say(CALLER, Open(5))
     pair.say(CALLED, Opened(5))
     pair.say(CALLER, Close(5))
     pair.say(CALLED, Closed(5))
-    again = Open(stream, (), 0.0, 0, 1.0, 0.0, 1.0, 0)
+    again = Open(stream)
     with pytest.raises(OwnProblem, match=f"Open of stream {stream} after 5"):
         pair.caller.send(again)
     with pytest.raises(PeerProblem, match=f"Open of stream {stream} after 5"):

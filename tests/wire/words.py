@@ -15,9 +15,9 @@ from trisplit.wire.messages import (
     Facts,
     Fault,
     FileSpec,
+    Fence,
     GroupSpec,
     Hello,
-    Hop,
     Join,
     Joined,
     Load,
@@ -31,8 +31,11 @@ from trisplit.wire.messages import (
     Piece,
     Ping,
     Pong,
+    Sample,
+    Sampling,
     StageSpec,
     Want,
+    Way,
     Welcome,
 )
 from trisplit.wire.session import Said
@@ -49,6 +52,7 @@ EXAMPLES: dict[str, Said] = {
             "f32",
             2,
             2048,
+            8,
             (GroupSpec(3, (StageSpec(0, "attention"), StageSpec(0, "gate_up"), StageSpec(0, "down"))),),
         ),
         Loading(1, 3, "layer 0"),
@@ -57,10 +61,13 @@ EXAMPLES: dict[str, Said] = {
         Want(bytes(range(32)), 0, 3),
         Piece(b"abc"),
         Loaded(1_000, 64, 90_000, True),
-        Join((Hop(4, "127.0.0.1:4002"), Hop(5, ""))),
+        Join((Way(3, 4, False, "127.0.0.1:4002"), Way(3, 5, True, "")), 9),
         Joined(),
-        Open(1, (1, 17, 49151), 0.8, 40, 0.95, 0.05, 1.1, 2**64 - 1),
+        Open(1),
         Opened(1),
+        Sample(1, 2, (1, 17, 49151), 0.8, 40, 0.95, 0.05, 1.1, 2**64 - 1, 64, (2,)),
+        Sampling(1),
+        Fence(1, 3),
         Close(1),
         Closed(1),
         Ask(),
@@ -87,11 +94,11 @@ def floats(low: float, high: float, *, open_below: bool = False) -> st.SearchStr
     return st.floats(low, high, exclude_min=open_below, allow_nan=False)
 
 
-stages = st.builds(StageSpec, u16, st.sampled_from(["attention", "gate_up", "down"]))
+stages = st.builds(StageSpec, u16, st.sampled_from(["embed", "attention", "gate_up", "down", "head"]))
 groups = st.builds(GroupSpec, u16, st.lists(stages, max_size=4).map(tuple))
 digests = st.binary(min_size=32, max_size=32)
 files = st.builds(FileSpec, digests, u64)
-hops = st.builds(Hop, u16, texts)
+ways = st.builds(Way, u16, u16, st.booleans(), texts)
 
 any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Hello, u32, texts, st.sampled_from(["coordinator", "station"]), texts),
@@ -104,6 +111,7 @@ any_message: st.SearchStrategy[Message] = st.one_of(
         texts,
         positive,
         positive,
+        positive,
         st.lists(groups, max_size=3).map(tuple),
     ),
     st.builds(Loading, u64, u64, texts),
@@ -112,11 +120,13 @@ any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Want, digests, u64, st.integers(1, MAX_PIECE)),
     st.builds(Piece, st.binary(min_size=1, max_size=40)),
     st.builds(Loaded, u64, u64, u64, st.booleans()),
-    st.builds(Join, st.lists(hops, max_size=4).map(tuple)),
+    st.builds(Join, st.lists(ways, max_size=4).map(tuple), u16),
     st.builds(Joined),
+    st.builds(Open, streams),
     st.builds(
-        Open,
+        Sample,
         streams,
+        u32,
         st.lists(u32, max_size=20).map(tuple),
         floats(0, 100),
         u32,
@@ -124,8 +134,12 @@ any_message: st.SearchStrategy[Message] = st.one_of(
         floats(0, 1),
         floats(0, 100, open_below=True),
         u64,
+        positive,
+        st.lists(u32, max_size=3).map(tuple),
     ),
     st.builds(Opened, streams),
+    st.builds(Sampling, streams),
+    st.builds(Fence, streams, u32),
     st.builds(Close, streams),
     st.builds(Closed, streams),
     st.builds(Ask),
@@ -143,9 +157,10 @@ def activations(draw: st.DrawFn) -> Activation:
     rows, width = draw(st.integers(1, 4)), draw(st.integers(1, 8))
     payload = draw(st.binary(min_size=4 * rows * width, max_size=4 * rows * width))
     stream, position, epoch, group = draw(streams), draw(u32), draw(u32), draw(u16)
+    dtype = draw(st.sampled_from([frame.F32, frame.IDS]))
     flags, residual = draw(st.sampled_from([0, frame.ROW_BY_ROW])), draw(st.booleans())
     return Activation(
-        stream, position, epoch, group, rows, payload, frame.F32, flags, residual, draw(route_words)
+        stream, position, epoch, group, rows, payload, dtype, flags, residual, draw(route_words)
     )
 
 

@@ -61,9 +61,7 @@ async def _coordinate(line: Line, facts: Facts) -> None:
     from trisplit.mesh.coordinator import Coordinator
     from trisplit.mesh.fleet import local_stations
     from trisplit.models.ends import Ends
-    from trisplit.models.generation import Request
     from trisplit.models.model import open_model
-    from trisplit.models.sampling import Sampling
 
     model, dtype, threads = open_model(Path(facts["model"])), facts["dtype"], facts["threads"]
     drawn = planned(model, facts["cut"], facts["stations"], dtype=dtype, context=facts["context"])
@@ -72,10 +70,10 @@ async def _coordinate(line: Line, facts: Facts) -> None:
     async with local_stations(names) as addresses, Coordinator(model, ends, drawn, addresses) as mesh:
         async for _ in mesh.load(dtype, context=facts["context"], threads=threads):
             pass
-        await mesh.open(Request(prompt_ids=(0,), sampling=Sampling(), max_tokens=1))
+        stream = await mesh.open()
 
         async def step(ids: list[int], position: int) -> int:
-            return int((await mesh.forward(ids, position)).argmax())
+            return int((await mesh.forward(stream, ids, position)).argmax())
 
         async def answer(order: Order) -> Answer:
             run = await stretch(step, order)

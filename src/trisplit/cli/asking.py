@@ -141,7 +141,7 @@ async def _answer(
 async def _run(loaded: Engine, request: Request, tokenizer: Tokenizer, *, aloud: bool) -> Answered:
     """Runs one answer to its end, printing the text as it comes if `aloud`."""
     answer = Generation(request, tokenizer.detokenizer(), loaded.context)
-    await loaded.start(request)
+    await loaded.start()
     times = [time.perf_counter()]
     async for piece in loaded.generate(answer):
         times.append(time.perf_counter())

@@ -17,10 +17,11 @@ from trisplit.mesh.cuts import CUTS
 from trisplit.mesh.fleet import local_stations
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.room import Room
+from trisplit.mesh.streams import Stream
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.decoder import Decoder
 from trisplit.models.ends import Ends
-from trisplit.models.generation import Generation, Piece, Request
+from trisplit.models.generation import Generation, Piece
 from trisplit.models.model import Model, context_for
 
 MOST_STATIONS = 1000
@@ -98,7 +99,7 @@ class Engine(Protocol):
     def spares(self) -> Sequence[str]:
         """Stations that hold nothing."""
 
-    async def start(self, request: Request) -> None:
+    async def start(self) -> None:
         """Makes room for a sequence; the one before is forgotten."""
 
     def generate(self, answer: Generation) -> AsyncIterator[Piece]:
@@ -121,7 +122,7 @@ class Alone:
     def context(self) -> int:
         return self.decoder.context
 
-    async def start(self, request: Request) -> None:
+    async def start(self) -> None:
         """Nothing to do: the one sequence is overwritten."""
 
     async def generate(self, answer: Generation) -> AsyncIterator[Piece]:
@@ -147,29 +148,33 @@ class Mesh:
     coordinator: Coordinator
     context: int
     threads: int
-    is_open: bool = False
+    stream: Stream | None = None
 
     @property
     def legs_per_token(self) -> int:
         return self.coordinator.plan.legs_per_token
 
-    async def start(self, request: Request) -> None:
-        if self.is_open:
-            await self.coordinator.close()
-        await self.coordinator.open(request)
-        self.is_open = True
+    async def start(self) -> None:
+        if self.stream is not None:
+            await self.coordinator.close(self.stream)
+        self.stream = await self.coordinator.open()
 
     @property
     def spares(self) -> Sequence[str]:
         return self.coordinator.plan.spares
 
     def generate(self, answer: Generation) -> AsyncIterator[Piece]:
-        return self.coordinator.generate(answer)
+        assert self.stream is not None  # start makes one
+        return self.coordinator.generate(self.stream, answer)
 
     async def facts(self) -> list[StationFacts]:
-        ends = self.coordinator.ends.weight_bytes
+        ends = self.coordinator.ends
         own = StationFacts(
-            name="coordinator", stages="embed, head", weight_bytes=ends, kv_bytes=0, rss_bytes=rss_bytes()
+            name="coordinator",
+            stages="embed, head" if ends else "",
+            weight_bytes=ends.weight_bytes if ends else 0,
+            kv_bytes=0,
+            rss_bytes=rss_bytes(),
         )
         return [*await self.coordinator.facts(), own]
 

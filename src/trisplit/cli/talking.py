@@ -53,7 +53,7 @@ class Conversation:
         kept = common_prefix(self._held, ids[:-1])
         answer = Generation(request, self._tokenizer.detokenizer(), self._engine.context, kept=kept)
         if not self._held:
-            await self._engine.start(request)
+            await self._engine.start()
         self._held = self._held[:kept]
         with _ctrl_c() as pressed:
             async for piece in self._engine.generate(answer):

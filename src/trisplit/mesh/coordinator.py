@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from trisplit.errors import PeerProblem
-from trisplit.mesh.peers import Peer, Peers
+from trisplit.mesh.flow import flows
+from trisplit.mesh.link import Link
+from trisplit.mesh.peers import SILENCE_S, Peer, Peers
 from trisplit.mesh.plan import Group, Plan
+from trisplit.mesh.streams import Stream, has_room, pieces
 from trisplit.models.convert import Dtype
 from trisplit.models.decoder import chunks
 from trisplit.models.ends import Ends
-from trisplit.models.generation import Generation, Piece, Request
+from trisplit.models.generation import Generation, Piece
 from trisplit.models.model import Model
 from trisplit.models.session import Floats
-from trisplit.wire.frame import SAME_VERSION, Activation
+from trisplit.wire.frame import F32, IDS, SAME_VERSION, Activation
 from trisplit.wire.messages import (
     VERSION,
     Ask,
     Close,
     Closed,
     Facts,
+    Fence,
     GroupSpec,
     Hello,
-    Hop,
     Join,
     Joined,
     Load,
@@ -38,7 +42,10 @@ from trisplit.wire.messages import (
     Message,
     Open,
     Opened,
+    Sample,
+    Sampling,
     StageSpec,
+    Way,
 )
 
 LOAD_DEADLINE_S: Final = 600.0  # from one stage to the next: the first load converts weights
@@ -69,25 +76,37 @@ class Progress:
 
 
 class Coordinator:
-    """Keeps embed and head, drives one chain of stations; one stream at a time.
+    """Drives a mesh of stations; keeps embed and head unless it is a ring, where stations hold them.
 
-    Use `async with Coordinator(...)`; then `async for … in load()`, `open`, `generate`, `close`.
-    Whatever goes wrong on any link ends every wait at once with a PeerProblem naming the station.
+    Use `async with Coordinator(...)`; then `async for … in load()`, `open` for each sequence, `generate`,
+    `close`. Whatever stops the mesh ends every wait at once with a PeerProblem naming the station.
     """
 
-    def __init__(self, model: Model, ends: Ends, plan: Plan, addresses: Mapping[str, str]) -> None:
-        self.model, self.ends, self.plan = model, ends, plan
+    def __init__(
+        self,
+        model: Model,
+        ends: Ends | None,
+        plan: Plan,
+        addresses: Mapping[str, str],
+        *,
+        sessions: int = 1,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        """`ends` is None for a ring. `sessions` may be open at once; one more waits."""
+        self.model, self.ends, self.plan, self.sessions = model, ends, plan, sessions
         self._addresses = addresses
         self._mesh = secrets.token_hex(8)
-        self._peers = Peers()
+        self._silence_s = silence_s
         self._end = len(plan.groups)  # the number frames to us are addressed to
-        self._stream = 0
-        self._epoch = 0  # rewinds of the stream: what was sent before one is void
-        self._sent = 0  # positions of it
-        self._due = -1  # position of the chunk whose last row is waited for
-        self._arrival: asyncio.Future[Floats] | None = None
+        self._homes = {group.number: share.station for share in plan.shares for group in share.groups}
+        self._streams: dict[int, Stream] = {}
+        self._opened = 0
+        self._free = asyncio.Semaphore(sessions)
+        self._rows_waiting: deque[tuple[Floats, asyncio.Future[Floats]]] = deque()
 
     async def __aenter__(self) -> Coordinator:
+        self._peers = Peers(self._silence_s)
+        self._guarding = asyncio.create_task(self._guard())
         try:
             for share in self.plan.shares:
                 hello = Hello(VERSION, mesh=self._mesh, role="coordinator", name="coordinator")
@@ -99,7 +118,13 @@ class Coordinator:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._guarding.cancel()
         await self._peers.leave("the coordinator is done")
+
+    async def _guard(self) -> None:
+        """A station that is lost takes the mesh with it."""
+        loss = await self._peers.losses.get()
+        self._peers.fail(loss.problem)
 
     # --- loading ---
 
@@ -110,7 +135,14 @@ class Coordinator:
         for share in self.plan.shares:
             groups = tuple(_spec(group) for group in share.groups)
             order = Load(
-                config, str(checkpoint.path.absolute()), checkpoint.digest, dtype, threads, context, groups
+                config,
+                str(checkpoint.path.absolute()),
+                checkpoint.digest,
+                dtype,
+                threads,
+                context,
+                self.sessions,
+                groups,
             )
             self._peers[share.station].link.send(order)
         busy = {self._later(peer): peer for peer in self._peers}
@@ -137,23 +169,29 @@ class Coordinator:
 
     async def _join(self) -> None:
         """Tells each station where what it leaves goes."""
-        for share in self.plan.shares:
-            numbers = sorted({n + 1 for g in share.groups for n in (g.number, g.number + 1)})
-            hops = tuple(Hop(n, self._address_of(n)) for n in numbers if n <= self._end)
-            self._peers[share.station].link.send(Join(hops))
-        for share in self.plan.shares:
-            await self._peers.expect(self._peers[share.station], Joined, JOIN_DEADLINE_S)
+        ways: dict[str, list[Way]] = {share.station: [] for share in self.plan.shares}
+        for flow in flows(self.plan):
+            way = Way(flow.source, flow.target, flow.residual, self._address_of(flow.target))
+            ways[self._homes[flow.source]].append(way)
+        joining = [
+            self._peers.question(self._peers[name], Join(tuple(those), self._end), Joined)
+            for name, those in ways.items()
+        ]
+        for joined in joining:
+            await self._peers.wait(joined, JOIN_DEADLINE_S, "the stations' connections to each other")
 
     def _address_of(self, group: int) -> str:
-        return "" if group == self._end else self._addresses[self.plan.station_of(group)]
+        """Where frames for a group are sent by stations: in a star all come to the coordinator."""
+        if group == self._end or self.plan.topology == "star":
+            return ""
+        return self._addresses[self._homes[group]]
 
     async def facts(self) -> list[StationFacts]:
         """What each station holds, and its memory now."""
         rows = []
         for share in self.plan.shares:
             peer = self._peers[share.station]
-            peer.link.send(Ask())
-            now = await self._peers.expect(peer, Facts, ANSWER_DEADLINE_S)
+            now = await self._peers.ask(peer, Ask(), Facts, ANSWER_DEADLINE_S)
             assert peer.loaded is not None
             rows.append(
                 StationFacts(
@@ -168,71 +206,133 @@ class Coordinator:
 
     # --- streams ---
 
-    async def open(self, request: Request) -> None:
-        """Starts a stream on every station; waits until all have room for it."""
-        self._stream += 1
-        self._epoch = self._sent = 0
-        s = request.sampling
-        word = Open(
-            self._stream,
-            tuple(request.prompt_ids),
-            s.temperature,
-            s.top_k,
-            s.top_p,
-            s.min_p,
-            s.repetition_penalty,
-            s.seed,
-        )
-        await self._everyone(word, Opened)
+    async def open(self) -> Stream:
+        """Starts a stream on every station; waits until one is free and all have room for it."""
+        await self._free.acquire()
+        self._opened += 1
+        stream = self._streams[self._opened] = Stream(self._opened, self.model.config.hidden)
+        await self._everyone(Open(stream.number), Opened)
+        return stream
 
-    async def close(self) -> None:
-        """Ends the stream; its keys and values are forgotten everywhere."""
-        await self._everyone(Close(self._stream), Closed)
+    async def close(self, stream: Stream) -> None:
+        """Ends a stream; its keys and values are forgotten everywhere."""
+        del self._streams[stream.number]
+        try:
+            await self._everyone(Close(stream.number), Closed)
+        finally:
+            self._free.release()
 
     async def _everyone(self, word: Message, answer: type[Message]) -> None:
-        for peer in self._peers:
-            peer.link.send(word)
-        for peer in self._peers:
-            await self._peers.expect(peer, answer, ANSWER_DEADLINE_S)
+        said = [self._peers.question(peer, word, answer) for peer in self._peers]
+        for each in said:
+            await self._peers.wait(each, ANSWER_DEADLINE_S, f"{answer.__name__} of every station")
 
     # --- tokens ---
 
-    async def generate(self, answer: Generation) -> AsyncIterator[Piece]:
+    async def generate(self, stream: Stream, answer: Generation) -> AsyncIterator[Piece]:
         """Runs an answer to its end, piece by piece."""
+        if self.ends is None:
+            async for piece in self._round(stream, answer):
+                yield piece
         while not answer.finished:
-            logits = await self.forward(answer.pending, answer.position)
-            yield answer.take(logits)
+            yield answer.take(await self.forward(stream, answer.pending, answer.position))
 
-    async def forward(self, ids: Sequence[int], position: int) -> Floats:
-        """Logits [vocab] after the last of `ids`; the one trip through the mesh.
+    async def forward(self, stream: Stream, ids: Sequence[int], position: int) -> Floats:
+        """Logits [vocab] after the last of `ids`: one trip down a chain or over a star.
 
-        All chunks are sent at once and follow each other down the chain; only the last row of the
-        last one is waited for. The next trip overwrites what this one returned.
+        The chunks of a prompt follow each other closely. The next trip of any stream overwrites what this
+        one returned.
         """
-        first = self._peers[self.plan.station_of(0)].link
-        self._epoch += position < self._sent
-        self._sent = position + len(ids)
-        self._arrival = asyncio.get_running_loop().create_future()
+        stream.move_to(position, len(ids))
+        await self._feed(stream, ids, position)
+        while stream.back < stream.sent:
+            await self._peers.wait(stream.arrival(), STEP_DEADLINE_S, "an answer to a token")
+        return await self._logits(stream.last())
+
+    async def _round(self, stream: Stream, answer: Generation) -> AsyncIterator[Piece]:
+        """The same in a ring: the tail chooses and feeds, and we listen."""
+        stream.move_to(answer.position, len(answer.pending))
+        tail = self._peers[self._homes[self._end - 1]]
+        order = _sample(stream, answer)
+        await self._peers.ask(tail, order, Sampling, ANSWER_DEADLINE_S)
+        try:
+            await self._feed(stream, answer.pending, answer.position)
+            while not answer.finished:
+                while (token_id := stream.next_id()) is None:
+                    await self._peers.wait(stream.arrival(), STEP_DEADLINE_S, "a token")
+                yield answer.accept(token_id)
+        finally:
+            self._give_up(stream)
+
+    def _give_up(self, stream: Stream) -> None:
+        """What the ring still does for a stream is void: it may have run past a stop."""
+        stream.void()
+        if stream.number in self._streams:
+            for peer in self._peers:
+                with contextlib.suppress(PeerProblem):  # who is gone does nothing more
+                    peer.link.send(Fence(stream.number, stream.epoch))
+
+    async def _feed(self, stream: Stream, ids: Sequence[int], position: int) -> None:
+        """Sends ids on their way, in chunks, no more at once than links can bear."""
+        row_bytes = 4 * self.model.config.hidden
         for piece, start in chunks(ids, position):
-            self._due = start
-            rows = self.ends.embed(piece).data.cast("B")
-            first.send(Activation(self._stream, start, self._epoch, 0, len(piece), rows))
-        last = await self._peers.wait(self._arrival, STEP_DEADLINE_S, "an answer to a token")
-        return self.ends.logits(last)
+            while not has_room(stream, start, row_bytes):
+                await self._peers.wait(stream.arrival(), STEP_DEADLINE_S, "an answer to a chunk")
+            if self.ends is None:
+                payload: bytes | memoryview = b"".join(pieces(piece))
+            else:
+                payload = self.ends.embed(piece).data.cast("B")
+            dtype = F32 if self.ends else IDS
+            said = Activation(stream.number, start, stream.epoch, 0, len(piece), payload, dtype)
+            self._link_of(0).send(said)
+
+    def _link_of(self, group: int) -> Link:
+        return self._peers[self._homes[group]].link
+
+    async def _logits(self, last: Floats) -> Floats:
+        """The head, once for all rows that came in the same turn of the loop."""
+        logits: asyncio.Future[Floats] = asyncio.get_running_loop().create_future()
+        if not self._rows_waiting:
+            asyncio.get_running_loop().call_soon(self._run_head)
+        self._rows_waiting.append((last, logits))
+        return await logits
+
+    def _run_head(self) -> None:
+        assert self.ends is not None  # a ring asks for no logits
+        waiting = [*self._rows_waiting]
+        self._rows_waiting.clear()
+        for (_, future), logits in zip(waiting, self.ends.logits([row for row, _ in waiting])):
+            if not future.done():
+                future.set_result(logits)
 
     def _arrive(self, said: Activation) -> None:
-        """The last residual of a chunk, straight from the socket."""
-        width = self.model.config.hidden
-        if said.group != self._end or len(said.payload) != said.rows * width * 4:
-            raise PeerProblem(
-                f"{len(said.payload):,} bytes in {said.rows} rows for group {said.group}", fix=SAME_VERSION
-            )
-        if (said.stream, said.epoch) != (self._stream, self._epoch):
-            return  # of what was given up
-        self._peers.progress()
-        if said.position == self._due and self._arrival is not None and not self._arrival.done():
-            rows = np.frombuffer(said.payload, dtype=np.float32).reshape(said.rows, width)
-            self._arrival.set_result(rows[-1:].copy())
+        """A frame, straight from the socket: the end of a trip, or in a star a hop to hand on."""
+        if said.group == self._end:
+            stream = self._streams.get(said.stream)
+            if stream is not None:
+                stream.arrive(said)
+        elif self.plan.topology == "star" and said.group in self._homes:
+            self._link_of(said.group).send(said)
+        else:
+            raise PeerProblem(f"{said.rows} rows for group {said.group}", fix=SAME_VERSION)
+
+
+def _sample(stream: Stream, answer: Generation) -> Sample:
+    """The order to choose what follows the ids of an answer."""
+    how, request = answer.request.sampling, answer.request
+    return Sample(
+        stream.number,
+        stream.epoch,
+        tuple(answer.ids),
+        how.temperature,
+        how.top_k,
+        how.top_p,
+        how.min_p,
+        how.repetition_penalty,
+        how.seed,
+        answer.longest,
+        () if request.ignore_eos else tuple(request.eos_ids),
+    )
 
 
 def _name(peer: Peer) -> str:

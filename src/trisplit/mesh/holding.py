@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -12,26 +13,34 @@ import msgspec
 import numpy as np
 
 from trisplit.errors import CheckpointProblem, OwnProblem, PeerProblem
+from trisplit.mesh.flow import Flow
+from trisplit.mesh.tail import Tail
 from trisplit.models.config import ModelConfig, Stage
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.model import Model, open_model
-from trisplit.models.session import Floats, StageSession, Track
-from trisplit.wire.frame import ROW_BY_ROW, SAME_VERSION, Activation
-from trisplit.wire.messages import GroupSpec, Load
+from trisplit.models.session import Floats, Row, StageSession, Tracks
+from trisplit.wire.frame import F32, IDS, ROW_BY_ROW, SAME_VERSION, Activation
+from trisplit.wire.messages import GroupSpec, Load, Visit
 
-_F32_BYTES: Final = 4
+MOST_TOGETHER: Final = 16  # rows of different streams in one pass
+VISITS_KEPT: Final = 8192
+_ITEM_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedGroup:
-    """A stage group as a session; `number` is its place on a token's way."""
+    """A stage group as a session with room for its streams; `number` is its place on a token's way."""
 
     number: int
-    session: StageSession
+    tracks: Tracks
+
+    @property
+    def session(self) -> StageSession:
+        return self.tracks.session
 
     @property
     def main(self) -> str:
-        """The input that is not the residual beside it: x, r or h."""
+        """The input that is not the residual beside it: ids, x, r or h."""
         return next(iter(self.session.takes))
 
     @property
@@ -39,35 +48,46 @@ class LoadedGroup:
         """Whether two frames meet here: the widened rows, and the residual that went past them."""
         return len(self.session.takes) == 2
 
-    @property
-    def targets(self) -> tuple[tuple[int, bool], ...]:
-        """Groups that get what this one leaves; a residual also goes past the next to the one after it."""
-        on = (self.number + 1, False)
-        return (on, (self.number + 2, True)) if self.session.leaves[0] == "r" else (on,)
-
     def rows(self, said: Activation) -> Floats:
-        """The frame's payload as [rows, width]; a view. PeerProblem when it is of another size."""
+        """The frame's payload as [rows, width], or ids [rows]; a copy. PeerProblem if of another size."""
         name = "r" if said.residual else self.main
         width = self.session.takes.get(name) if self.joins or not said.residual else None
         n_bytes, end = len(said.payload), said.position + said.rows
         if end > self.session.context:
             what = f"rows up to position {end} where there is room for {self.session.context}"
             raise PeerProblem(what, fix=SAME_VERSION)
-        if width is None or n_bytes != said.rows * width * _F32_BYTES:
+        dtype = IDS if name == "ids" else F32
+        if width is None or (said.dtype, n_bytes) != (dtype, said.rows * width * _ITEM_BYTES):
             raise PeerProblem(
                 f"{n_bytes:,} bytes in {said.rows} rows, which group {self.number} cannot take as {name}",
                 fix=SAME_VERSION,
             )
-        return np.frombuffer(said.payload, dtype=np.float32).reshape(said.rows, width)
+        if dtype == IDS:
+            return self._ids(said)
+        return np.frombuffer(said.payload, dtype=np.float32).reshape(said.rows, width).copy()
+
+    def _ids(self, said: Activation) -> Floats:
+        ids = np.frombuffer(said.payload, dtype="<i4").astype(np.int64)
+        vocab = self.session.config.vocab
+        if ids.min() < 0 or ids.max() >= vocab:
+            raise PeerProblem(f"token ids up to {ids.max()} of {vocab:,}", fix=SAME_VERSION)
+        return ids  # type: ignore[return-value]
 
 
 @dataclass(slots=True)
 class Stream:
-    """One sequence on this station: a track per group, and rows waiting for their other half."""
+    """One sequence on this station: its slot, and rows waiting for their other half."""
 
-    tracks: dict[int, Track]
+    slot: int
     halves: dict[tuple[int, int, bool], Floats] = field(default_factory=dict)
     epoch: int = 0
+    tail: Tail | None = None
+
+    def fence(self, epoch: int) -> None:
+        """From here on rows of earlier epochs are void: halves of them meet nobody."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.halves.clear()
 
     def inputs(self, group: LoadedGroup, said: Activation) -> dict[str, Floats] | None:
         """What the group runs on; None while the other half of a join is still on its way.
@@ -82,68 +102,189 @@ class Stream:
             what = f"halves of {len(other)} and {said.rows} rows meet at position {said.position}"
             raise PeerProblem(what, fix=SAME_VERSION)
         if other is None:
-            self.halves[said.group, said.position, said.residual] = rows.copy()
+            self.halves[said.group, said.position, said.residual] = rows
             return None
         return {group.main: other, "r": rows} if said.residual else {group.main: rows, "r": other}
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Rows that are ready to run: the frame that made them so, without its payload, and their inputs."""
+
+    group: LoadedGroup
+    stream: Stream
+    said: Activation
+    inputs: dict[str, Floats]
+    arrived_s: float
+
+    @property
+    def is_void(self) -> bool:
+        return self.said.epoch < self.stream.epoch or self.stream.slot < 0
+
+
 @dataclass(slots=True)
 class Held:
-    """What a coordinator has loaded on this station, and the streams that pass it."""
+    """What a coordinator has loaded on this station, and the streams that pass it.
+
+    Frames come in by `take`; `next` says what to run, `run` runs it and returns the frames to send on.
+    """
 
     groups: dict[int, LoadedGroup]
     rows_equal: bool
     kv_bytes_per_token: int
+    sessions: int = 1
+    flows: dict[int, tuple[Flow, ...]] = field(default_factory=dict)
+    end: int = 0
     streams: dict[int, Stream] = field(default_factory=dict)
+    visits: deque[Visit] = field(default_factory=lambda: deque(maxlen=VISITS_KEPT))
     frames: int = 0
     busy_ms: float = 0.0
+    _rows: deque[Work] = field(default_factory=deque)
+    _chunks: deque[Work] = field(default_factory=deque)
+    _ms_a_row: dict[tuple[int, bool], float] = field(default_factory=dict)
 
     @property
     def weight_bytes(self) -> int:
         return sum(group.session.weight_bytes for group in self.groups.values())
 
-    def open(self, stream: int) -> None:
-        """Makes room for a sequence in every group."""
-        self.streams[stream] = Stream({n: Track(group.session) for n, group in self.groups.items()})
+    # --- streams ---
 
-    def close(self, stream: int) -> None:
-        """Forgets a sequence; what of it is still on its way will be dropped."""
-        self.streams.pop(stream, None)
+    def open(self, number: int) -> None:
+        """Makes room for a sequence in every group. PeerProblem when all slots are taken."""
+        free = set(range(self.sessions)) - {stream.slot for stream in self.streams.values()}
+        if not free:
+            what = f"stream {number} where there is room for {self.sessions}"
+            raise PeerProblem(what, fix="close one first, or load for more sessions")
+        self.streams[number] = Stream(min(free))
 
-    def run(self, said: Activation) -> list[Activation]:
-        """Runs the group a frame is for; the frames to send on, none while it waits or its stream is closed.
+    def close(self, number: int) -> None:
+        """Forgets a sequence and gives back its memory; what of it is still on its way will be dropped."""
+        stream = self.streams.pop(number, None)
+        if stream is not None:
+            for group in self.groups.values():
+                group.tracks.free(stream.slot)
+            stream.slot = -1
 
-        Payloads are views that the next run overwrites. PeerProblem for a frame that makes no sense.
-        """
+    def fence(self, number: int, epoch: int) -> None:
+        """Voids what was said in a stream before an epoch."""
+        if number in self.streams:
+            self.streams[number].fence(epoch)
+
+    def sample(self, number: int, tail: Tail) -> None:
+        """Has the tail of a ring choose what follows in a stream."""
+        stream = self.streams.get(number)
+        if stream is not None:
+            stream.fence(tail.epoch)
+            stream.tail = tail
+
+    # --- frames ---
+
+    def take(self, said: Activation) -> None:
+        """A frame that has come; its payload is copied. PeerProblem when it makes no sense."""
         stream = self.streams.get(said.stream)
         if stream is None or said.epoch < stream.epoch:
-            return []
-        if said.epoch > stream.epoch:  # a rewind: halves from before it meet nobody
-            stream.epoch = said.epoch
-            stream.halves.clear()
+            return
+        stream.fence(said.epoch)
         group = self.groups.get(said.group)
         if group is None:
             raise PeerProblem(f"a frame for group {said.group}, which is not here", fix=SAME_VERSION)
         inputs = stream.inputs(group, said)
-        if inputs is None:
-            return []
-        began = time.perf_counter()
-        out = self._through(stream.tracks[group.number], inputs, said)
-        self.frames += 1
-        self.busy_ms += (time.perf_counter() - began) * 1e3
-        payload = out.data.cast("B")
-        return [
-            msgspec.structs.replace(said, group=number, payload=payload, residual=residual)
-            for number, residual in group.targets
-        ]
+        if inputs is not None:
+            bare = msgspec.structs.replace(said, payload=b"")
+            queue = self._rows if said.rows == 1 else self._chunks
+            queue.append(Work(group, stream, bare, inputs, time.monotonic()))
 
-    def _through(self, track: Track, inputs: dict[str, Floats], said: Activation) -> Floats:
+    def next(self) -> list[Work]:
+        """What to run now, all of one group; empty when there is nothing.
+
+        Single rows go first, those of different streams for one group together: a prompt of somebody else
+        holds nobody up for longer than a chunk.
+        """
+        for queue in (self._rows, self._chunks):
+            while queue:
+                first = queue.popleft()
+                if not first.is_void:
+                    return [first, *self._company(first)]
+        return []
+
+    def _company(self, first: Work) -> Iterator[Work]:
+        if first.said.rows > 1 or not self.rows_equal:
+            return
+        streams = {first.said.stream}
+        for work in [*self._rows]:
+            if len(streams) == MOST_TOGETHER:
+                return
+            if work.group is first.group and work.said.stream not in streams and not work.is_void:
+                streams.add(work.said.stream)
+                self._rows.remove(work)
+                yield work
+
+    def expected_ms(self, works: Sequence[Work]) -> float:
+        """How long running these will take, by what it took last; 0 where nothing like it has run."""
+        said = works[0].said
+        return said.rows * self._ms_a_row.get((said.group, said.rows > 1), 0.0)
+
+    def run(self, works: Sequence[Work]) -> list[Activation]:
+        """Runs what `next` returned; the frames to send on, with payloads that the next run overwrites.
+
+        PeerProblem for rows that do not follow those before.
+        """
+        began_s = time.monotonic()
+        outs = self._through(works)
+        ended_s = time.monotonic()
+        said = works[0].said
+        self.frames += len(works)
+        self.busy_ms += 1e3 * (ended_s - began_s)
+        self._ms_a_row[said.group, said.rows > 1] = 1e3 * (ended_s - began_s) / said.rows
+        frames: list[Activation] = []
+        for work, out in zip(works, outs):
+            times_ms = (1e3 * work.arrived_s, 1e3 * began_s, 1e3 * ended_s)
+            self.visits.append(Visit(work.said.stream, work.said.group, work.said.position, *times_ms))
+            frames += self._leaving(work, out)
+        return frames
+
+    def _through(self, works: Sequence[Work]) -> list[Floats]:
+        tracks, first = works[0].group.tracks, works[0]
         try:
-            if said.flags & ROW_BY_ROW:
-                return track.step(inputs, said.position, batch=self.rows_equal)
-            return track.run(inputs, said.position)
+            if first.said.rows == 1:
+                return tracks.together([Row(w.stream.slot, w.inputs, w.said.position) for w in works])
+            if first.said.flags & ROW_BY_ROW:
+                slot, batch = first.stream.slot, self.rows_equal
+                return [tracks.step(first.inputs, first.said.position, slot, batch=batch)]
+            return [tracks.run(first.inputs, first.said.position, first.stream.slot)]
         except OwnProblem as problem:  # positions that do not follow are the sender's doing
             raise PeerProblem(problem.what, fix=SAME_VERSION) from None
+
+    def _leaving(self, work: Work, out: Floats) -> list[Activation]:
+        """The frames for what a run has left; to the coordinator goes the last row alone."""
+        said = work.said
+        if work.group.session.leaves[0] == "logits":
+            return self._chosen(work, out[-1])
+        frames = []
+        for flow in self.flows.get(said.group, ()):
+            rows = out[-1:] if flow.target == self.end else out
+            on = msgspec.structs.replace(
+                said,
+                group=flow.target,
+                position=said.position + said.rows - len(rows),
+                rows=len(rows),
+                payload=rows.data.cast("B"),
+                dtype=F32,
+                residual=flow.residual,
+            )
+            frames.append(on)
+        return frames
+
+    def _chosen(self, work: Work, logits: Floats) -> list[Activation]:
+        """The id after the rows that have passed: on to the first group if it is to be fed, and a copy."""
+        said, tail = work.said, work.stream.tail
+        if tail is None or said.epoch < tail.epoch:
+            raise PeerProblem(f"rows of stream {said.stream} before an order to sample", fix=SAME_VERSION)
+        position = said.position + said.rows
+        token_id, fed = tail.after(position, logits)
+        on = Activation(said.stream, position, said.epoch, 0, 1, token_id.to_bytes(4, "little"), IDS)
+        copy = msgspec.structs.replace(on, group=self.end)
+        return [on, copy] if fed else [copy]
 
 
 # --- loading --------------------------------------------------------------------------------------
@@ -157,6 +298,7 @@ class Order:
     dtype: Dtype
     threads: int
     context: int
+    sessions: int
     groups: tuple[tuple[int, tuple[Stage, ...]], ...]
 
     @property
@@ -172,7 +314,8 @@ class Order:
                 files.append(file)
                 yield file.stage
             how = {"context": self.context, "threads": self.threads}
-            yield LoadedGroup(number, StageSession(self.model.config, files, spin=False, **how))
+            session = StageSession(self.model.config, files, spin=False, **how)
+            yield LoadedGroup(number, Tracks(session, self.sessions))
 
 
 def understand(order: Load) -> Order:
@@ -197,8 +340,8 @@ def understand(order: Load) -> Order:
     if len(set(numbers)) < len(numbers):
         raise PeerProblem(f"groups {numbers} are not all different", fix=SAME_VERSION)
     groups = tuple((group.number, _stages(group, model)) for group in order.groups)
-    understood = Order(model, dtype, order.threads, order.context, groups)
-    model.refuse_if_short(understood.stages, dtype, order.context)
+    understood = Order(model, dtype, order.threads, order.context, order.sessions, groups)
+    model.refuse_if_short(understood.stages, dtype, order.context * order.sessions)
     return understood
 
 

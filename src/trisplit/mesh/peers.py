@@ -1,4 +1,4 @@
-"""Stations as a coordinator sees them: what they say, and waits that end when any of them fails."""
+"""Stations as a coordinator sees them: what they answer, whether they still live, and who waits for them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any, Final, TypeVar
 from trisplit.errors import PeerProblem
 from trisplit.mesh.link import Link, connect
 from trisplit.wire.frame import SAME_VERSION, Activation
-from trisplit.wire.messages import Bye, Fault, Hello, Loaded, Message, Ping, Pong
+from trisplit.wire.messages import Bye, Fault, Hello, Loaded, Loading, Message, Ping, Pong
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 CONNECT_DEADLINE_S: Final = 10.0
-PING_DEADLINE_S: Final = 3.0  # for a station to show that it still runs
+PING_EVERY_S: Final = 0.3
+SILENCE_S: Final = 10.0  # without an answer to a ping: a station that is busy answers all the same
 
 
 @dataclass(slots=True)
@@ -28,27 +29,41 @@ class Peer:
     address: str
     link: Link
     said: deque[Message] = field(default_factory=deque)
+    questions: dict[tuple[type, int], asyncio.Future[Any]] = field(default_factory=dict)
     arrival: asyncio.Future[None] | None = None
-    answers: bool = True
     loaded: Loaded | None = None
+    pinged_s: float | None = None  # when the ping was sent that is not answered yet
+    round_trip_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A station that is no more, and why."""
+
+    name: str
+    problem: Exception
 
 
 class Peers:
-    """All stations of a mesh. Whatever goes wrong on any link ends every wait at once, naming the station."""
+    """All stations of a mesh. `losses` says who was lost; `fail` ends every wait with the reason."""
 
-    def __init__(self) -> None:
+    def __init__(self, silence_s: float) -> None:
+        self.losses: asyncio.Queue[Loss] = asyncio.Queue()
         self._peers: dict[str, Peer] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._listeners: dict[str, asyncio.Task[None]] = {}
         self._failure: Exception | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
-        self._blaming: asyncio.Task[None] | None = None
-        self.heard_s = 0.0
+        self._silence_s = silence_s
+        self._pinging = asyncio.create_task(self._ping())
 
     def __getitem__(self, name: str) -> Peer:
         return self._peers[name]
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._peers
+
     def __iter__(self) -> Iterator[Peer]:
-        return iter(self._peers.values())
+        return iter([*self._peers.values()])
 
     async def meet(
         self, name: str, address: str, hello: Hello, on_activation: Callable[[Activation], None]
@@ -58,104 +73,128 @@ class Peers:
         link.peer = f"station {name} at {address}"
         link.on_activation = on_activation
         peer = self._peers[name] = Peer(name, address, link)
-        self._tasks.append(asyncio.create_task(self._listen(peer)))
+        self._listeners[name] = asyncio.create_task(self._listen(peer))
 
     async def leave(self, reason: str) -> None:
         """Says Bye to everybody."""
-        for task in self._tasks:
+        tasks = [self._pinging, *self._listeners.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for peer in self:
             await peer.link.close(reason)
+
+    def drop(self, name: str) -> None:
+        """Forgets a station that was lost, without waiting for its socket to close."""
+        self._peers.pop(name)
+        self._listeners.pop(name).cancel()
 
     async def _listen(self, peer: Peer) -> None:
         try:
             while True:
-                said = await peer.link.receive(None)
-                peer.answers = True
-                if isinstance(said, Fault):
-                    raise PeerProblem(f"station {peer.name}: {said.what}", fix=said.fix)
-                if isinstance(said, (Bye, Activation, Pong)):
-                    continue  # after Bye the next wait says why the link has ended
-                peer.said.append(said)
-                if peer.arrival is not None and not peer.arrival.done():
-                    peer.arrival.set_result(None)
+                self._hear(peer, await peer.link.receive(None))
         except Exception as error:
-            self._fail(error)
+            self._lose(peer, error)
 
-    def _fail(self, error: Exception) -> None:
+    def _hear(self, peer: Peer, said: Message | Activation) -> None:
+        if isinstance(said, Fault):
+            raise PeerProblem(f"station {peer.name}: {said.what}", fix=said.fix)
+        if isinstance(said, (Bye, Activation)):
+            return  # after Bye the next wait says why the link has ended
+        if isinstance(said, Pong):
+            self._answered(peer)
+            return
+        answer = peer.questions.pop((type(said), getattr(said, "stream", 0)), None)
+        if answer is None:
+            peer.said.append(said)
+            if peer.arrival is not None and not peer.arrival.done():
+                peer.arrival.set_result(None)
+        elif not answer.done():
+            answer.set_result(said)
+
+    def _lose(self, peer: Peer, error: Exception) -> None:
+        """Says once that a station is no more; its questions are never answered."""
+        if self._peers.get(peer.name) is peer:
+            self.losses.put_nowait(Loss(peer.name, error))
+
+    def fail(self, error: Exception) -> None:
+        """Ends every wait, now and from now on."""
         self._failure = self._failure or error
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_exception(self._failure)
 
+    # --- life ---
+
+    async def _ping(self) -> None:
+        """Asks every station again and again whether it lives; one that is silent for long is lost."""
+        loop = asyncio.get_running_loop()
+        while True:
+            slept_s = loop.time()
+            await asyncio.sleep(PING_EVERY_S)
+            now_s = loop.time()
+            for peer in self:
+                if peer.pinged_s is None:
+                    self._send_ping(peer, now_s)
+                elif now_s - slept_s > 2 * PING_EVERY_S:
+                    peer.pinged_s = now_s  # we were busy ourselves: its answer may wait to be read
+                elif now_s - peer.pinged_s > self._silence_s:
+                    what = f"station {peer.name} did not answer for {self._silence_s:g} s"
+                    self._lose(peer, PeerProblem(what, fix="see what it does: its host may be gone"))
+
+    def _send_ping(self, peer: Peer, now_s: float) -> None:
+        try:
+            peer.link.send(Ping(0))
+        except PeerProblem:
+            return  # whoever listens to it says so
+        peer.pinged_s = now_s
+
+    def _answered(self, peer: Peer) -> None:
+        if peer.pinged_s is not None:
+            took_ms = 1e3 * (asyncio.get_running_loop().time() - peer.pinged_s)
+            peer.round_trip_ms = min(took_ms, peer.round_trip_ms or took_ms)
+            peer.pinged_s = None
+
     # --- waiting ---
 
-    async def expect(self, peer: Peer, kind: type[M], deadline_s: float) -> M:
-        """The next control message of a station; PeerProblem if it is of another kind."""
-        said = await self.next(peer, deadline_s)
-        if not isinstance(said, kind):
-            what = f"station {peer.name} said {type(said).__name__} where {kind.__name__} was due"
-            raise PeerProblem(what, fix=SAME_VERSION)
-        return said
+    async def ask(self, peer: Peer, word: Message, kind: type[M], deadline_s: float) -> M:
+        """Says a word and waits for its answer, which is about the same stream if it is about one."""
+        answer = self.question(peer, word, kind)
+        return await self.wait(
+            answer, deadline_s, f"the answer of station {peer.name} to {type(word).__name__}"
+        )
+
+    def question(self, peer: Peer, word: Message, kind: type[M]) -> asyncio.Future[M]:
+        """Says a word; the future is its answer. `wait` for it."""
+        answer: asyncio.Future[M] = asyncio.get_running_loop().create_future()
+        peer.questions[kind, getattr(word, "stream", 0)] = answer
+        peer.link.send(word)
+        return answer
 
     async def next(self, peer: Peer, deadline_s: float) -> Message:
-        """The next control message of a station, whatever it is."""
+        """The next word of a station that answers no question."""
         if not peer.said:
             peer.arrival = asyncio.get_running_loop().create_future()
             await self.wait(peer.arrival, deadline_s, f"an answer of station {peer.name}")
-        return peer.said.popleft()
-
-    def progress(self) -> None:
-        """Something of what is waited for has come: its deadline begins anew."""
-        self.heard_s = asyncio.get_running_loop().time()
+        said = peer.said.popleft()
+        if not isinstance(said, (Loading, Loaded)):
+            raise PeerProblem(f"station {peer.name} said {type(said).__name__} unasked", fix=SAME_VERSION)
+        return said
 
     async def wait(self, future: asyncio.Future[T], deadline_s: float, what: str) -> T:
-        """The future's result, or the failure of any station, or PeerProblem naming who is silent."""
+        """The future's result, or why the mesh cannot go on, or PeerProblem at the deadline."""
         if self._failure is not None:
             raise self._failure
-        watch = _Watch(self, deadline_s, f"{what} did not come within {deadline_s:g} s")
+        late = PeerProblem(
+            f"{what} did not come within {deadline_s:g} s",
+            fix="see what the stations do, or ask for less at once",
+        )
+        timer = asyncio.get_running_loop().call_later(
+            deadline_s, lambda: None if future.done() else future.set_exception(late)
+        )
         self._waiting.add(future)
         try:
             return await future
         finally:
-            watch.end()
+            timer.cancel()
             self._waiting.discard(future)
-
-    def overdue(self, late: str) -> None:
-        """Finds out who is silent, then ends every wait; once."""
-        if self._blaming is None:
-            self._blaming = asyncio.create_task(self._blame(late))
-            self._tasks.append(self._blaming)
-
-    async def _blame(self, late: str) -> None:
-        """Ends every wait, naming the stations that do not even answer a ping."""
-        for peer in self:
-            peer.answers = False
-            peer.link.send(Ping(0))
-        await asyncio.sleep(PING_DEADLINE_S)
-        silent = [f"station {peer.name}" for peer in self if not peer.answers]
-        if silent:
-            late += f"; {', '.join(silent)} did not answer within {PING_DEADLINE_S:g} s more"
-        self._fail(PeerProblem(late, fix="see what the stations do, or ask for less at once"))
-
-
-class _Watch:
-    """A deadline that begins anew whenever something of what is waited for comes."""
-
-    def __init__(self, peers: Peers, deadline_s: float, late: str) -> None:
-        self._peers, self._deadline_s, self._late = peers, deadline_s, late
-        self._loop = asyncio.get_running_loop()
-        self._started_s = self._loop.time()
-        self._timer = self._loop.call_later(deadline_s, self._look)
-
-    def _look(self) -> None:
-        quiet_s = self._loop.time() - max(self._started_s, self._peers.heard_s)
-        if quiet_s < self._deadline_s:
-            self._timer = self._loop.call_later(self._deadline_s - quiet_s, self._look)
-        else:
-            self._peers.overdue(self._late)
-
-    def end(self) -> None:
-        """What was waited for has come, or never will."""
-        self._timer.cancel()

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 import onnxruntime
@@ -14,9 +16,13 @@ import onnxruntime
 from trisplit.errors import OwnProblem, PeerProblem, Problem
 from trisplit.machine import cpu_kind, gather_into_huge_pages, return_free_memory, rss_bytes
 from trisplit.mesh.address import host_and_port
-from trisplit.mesh.holding import Held, LoadedGroup, understand
+from trisplit.mesh.flow import Flow
+from trisplit.mesh.holding import Held, LoadedGroup, Work, understand
 from trisplit.mesh.link import Link, connect, fault
 from trisplit.mesh.server import listen
+from trisplit.mesh.tail import Tail
+from trisplit.models.sampling import Sampling
+from trisplit.wire import messages
 from trisplit.wire.frame import SAME_VERSION, Activation
 from trisplit.wire.messages import (
     VERSION,
@@ -26,6 +32,7 @@ from trisplit.wire.messages import (
     Closed,
     Facts,
     Fault,
+    Fence,
     Hello,
     Join,
     Joined,
@@ -35,10 +42,15 @@ from trisplit.wire.messages import (
     Message,
     Open,
     Opened,
+    Recall,
+    Recalled,
+    Sample,
+    Way,
     Welcome,
 )
 
 CONNECT_DEADLINE_S: Final = 10.0
+SHORT_MS: Final = 50.0  # what may keep the loop from answering a ping
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,6 +65,8 @@ class Station:
         self._held: Held | None = None
         self._links: dict[str, Link] = {}
         self._ways: dict[int, Callable[[Activation], None]] = {}
+        self._running = False  # or about to
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="stages")  # one run at a time
 
     async def accept(self, link: Link) -> None:
         """Serves one connection until it ends: a coordinator's orders, or a station's frames."""
@@ -99,6 +113,13 @@ class Station:
             case Close():
                 self._holding().close(said.stream)
                 link.send(Closed(said.stream))
+            case Sample():
+                self._holding().sample(said.stream, _tail(said))
+                link.send(messages.Sampling(said.stream))
+            case Fence():
+                self._holding().fence(said.stream, said.epoch)
+            case Recall():
+                link.send(Recalled(tuple(self._holding().visits)))
             case Bye() | Fault():
                 pass  # the next wait says why the link has ended
             case Ask():
@@ -124,10 +145,10 @@ class Station:
             else:
                 done += 1
                 link.send(Loading(done, total, str(part)))
-        equal = all(group.session.rows_equal() for group in groups.values())
+        equal = all(group.session.rows_equal(said.sessions) for group in groups.values())
         return_free_memory()  # what converting has used is of no use any more
         gather_into_huge_pages()
-        self._held = Held(groups, equal, order.model.kv_bytes(order.stages, 1))
+        self._held = Held(groups, equal, order.model.kv_bytes(order.stages, 1), said.sessions)
         return Loaded(self._held.weight_bytes, self._held.kv_bytes_per_token, rss_bytes(), equal)
 
     # --- ways on ---
@@ -136,13 +157,15 @@ class Station:
         """Connects to every successor; frames for our own groups stay here."""
         held = self._holding()
         await self._leave()
-        for hop in order.hops:
-            if hop.group in held.groups:
-                self._ways[hop.group] = self._take
-            elif hop.address:
-                self._ways[hop.group] = (await self._link_to(hop.address)).send
+        held.end = order.end
+        held.flows = {n: tuple(_flow(way) for way in order.ways if way.source == n) for n in held.groups}
+        for way in order.ways:
+            if way.target in held.groups:
+                self._ways[way.target] = held.take
+            elif way.address:
+                self._ways[way.target] = (await self._link_to(way.address)).send
             else:
-                self._ways[hop.group] = link.send
+                self._ways[way.target] = link.send
 
     async def _link_to(self, address: str) -> Link:
         if address not in self._links:
@@ -163,21 +186,52 @@ class Station:
         return self._held
 
     def _take(self, said: Activation) -> None:
-        """Runs the group a frame is for and sends on what it leaves; called straight from the socket.
+        """A frame, straight from the socket; it runs in the next turn of the loop, with what came beside it.
 
         A frame that makes no sense ends the link it came by; whatever stops a frame, the coordinator
         hears of it at once and need not wait for a deadline.
         """
+        if self._held is None:
+            return
         try:
-            for on in self._held.run(said) if self._held is not None else ():
-                self._way(on.group)(on)
+            self._held.take(said)
         except Problem as problem:
             self._report(problem, said.stream)
             raise
+        self._run_soon()
+
+    def _run_soon(self) -> None:
+        if not self._running:
+            self._running = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        """Runs what is ready: here if that is short, else in a thread, so that pings are answered."""
+        self._running = False
+        held = self._held
+        works = held.next() if held is not None else []
+        if held is None or not works:
+            return
+        self._running = True
+        if works[0].said.rows == 1 and held.expected_ms(works) < SHORT_MS:
+            self._finish(held, works, partial(held.run, works))
+        else:
+            running = asyncio.get_running_loop().run_in_executor(self._worker, held.run, works)
+            running.add_done_callback(lambda done: self._finish(held, works, done.result))
+
+    def _finish(self, held: Held, works: Sequence[Work], result: Callable[[], list[Activation]]) -> None:
+        """Sends on what a run has left, and sees to the next."""
+        said = works[0].said
+        self._running = False
+        try:
+            for on in result():
+                if held is self._held:
+                    self._way(on.group)(on)
+        except Problem as problem:
+            self._report(problem, said.stream)
         except Exception as error:  # the engine's own: out of memory, above all
-            ours = self._failed(f"group {said.group} could not run: {error}")
-            self._report(ours, said.stream)
-            raise ours from error
+            self._report(self._failed(f"group {said.group} could not run: {error}"), said.stream)
+        self._run_soon()
 
     def _failed(self, what: str) -> OwnProblem:
         """A failure nobody foresaw: its traceback goes to our output, its gist to the coordinator."""
@@ -195,6 +249,22 @@ class Station:
         if self._coordinator is not None:
             with contextlib.suppress(Problem):  # its link has ended too
                 self._coordinator.send(fault(problem, stream))
+
+
+def _flow(way: Way) -> Flow:
+    return Flow(way.source, way.target, way.residual)
+
+
+def _tail(said: Sample) -> Tail:
+    how = Sampling(
+        temperature=said.temperature,
+        top_k=said.top_k,
+        top_p=said.top_p,
+        min_p=said.min_p,
+        repetition_penalty=said.repetition_penalty,
+        seed=said.seed,
+    )
+    return Tail(said.ids, how, epoch=said.epoch, end=said.end, stop_ids=frozenset(said.stop_ids))
 
 
 async def serve(listen_at: str, *, name: str, announce: Callable[[str], None]) -> None:

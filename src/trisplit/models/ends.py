@@ -8,7 +8,7 @@ import numpy as np
 
 from trisplit.machine import gather_into_huge_pages
 from trisplit.models.config import ModelConfig
-from trisplit.models.session import Floats, StageSession, Tracks
+from trisplit.models.session import Floats, Row, StageSession, Tracks
 from trisplit.models.stage_file import StageFile
 
 
@@ -20,6 +20,7 @@ class Ends:
         last = StageSession(config, [head], context=1, threads=threads)
         gather_into_huge_pages()
         self._embed, self._head = Tracks(first), Tracks(last)
+        self._together = last.rows_equal()
         shared = {(t.file, t.offset): t.n_bytes for f in (embed, head) for t in f.tensors.values()}
         self.weight_bytes = sum(shared.values())
 
@@ -27,7 +28,9 @@ class Ends:
         """[rows, hidden]; of a single row a view that the next single row overwrites."""
         return self._embed.run({"ids": np.asarray(ids, dtype=np.int64)}, 0)
 
-    def logits(self, x: Floats) -> Floats:
-        """[vocab] from the last residual [1, hidden]; always one row, so always the same bits."""
-        logits: Floats = self._head.run({"x": x}, 0)[0]
-        return logits
+    def logits(self, rows: Sequence[Floats]) -> list[Floats]:
+        """[vocab] from each last residual [1, hidden]; together where that gives the same bits."""
+        given = [Row(0, {"x": x}, 0) for x in rows]
+        if self._together:
+            return [out[0] for out in self._head.together(given)]
+        return [self._head.together([row])[0][0].copy() for row in given]

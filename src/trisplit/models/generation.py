@@ -72,7 +72,7 @@ class Generation:
             raise OwnProblem(
                 f"{kept} of {n_prompt} prompt tokens kept, and one must be fed", fix="report this to trisplit"
             )
-        self._request = request
+        self.request = request
         self._detokenizer = detokenizer
         self._screen = StopScreen(request.stop)
         self._ids = np.empty(min(context, n_prompt + request.max_tokens), dtype=np.int64)
@@ -89,12 +89,17 @@ class Generation:
         """Chooses the next token from `logits` [vocabulary]; returns it with what can now be shown."""
         if self.finished:
             raise OwnProblem(f"a token after the end ({self.finished})", fix="report this to trisplit")
-        token_id = choose(logits, self._ids[: self.length], self._request.sampling, self.length)
+        return self.accept(choose(logits, self.ids, self.request.sampling, self.length))
+
+    def accept(self, token_id: int) -> Piece:
+        """The next token is this one; returns it with what can now be shown."""
+        if self.finished:
+            raise OwnProblem(f"a token after the end ({self.finished})", fix="report this to trisplit")
         self._ids[self.length] = token_id
         self.token_ids.append(token_id)
         self.pending, self.position = (token_id,), self.length
         self.length += 1
-        ended = token_id in self._request.eos_ids and not self._request.ignore_eos
+        ended = token_id in self.request.eos_ids and not self.request.ignore_eos
         text = "" if ended else self._screen.push(self._detokenizer.push(token_id))
         self.finished = self._why_finished(ended)
         if self.finished:
@@ -104,10 +109,20 @@ class Generation:
         self.text += text
         return Piece(token_id, text)
 
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """The prompt and what has come, [length]."""
+        return self._ids[: self.length]
+
+    @property
+    def longest(self) -> int:
+        """The length at which the answer ends if nothing else ends it."""
+        return len(self._ids)
+
     def _why_finished(self, ended: bool) -> Literal["stop", "length", "context"] | None:
         if ended or self._screen.stopped:
             return "stop"
-        if len(self.token_ids) == self._request.max_tokens:
+        if len(self.token_ids) == self.request.max_tokens:
             return "length"
         return "context" if self.length == self.context else None
 

@@ -77,13 +77,13 @@ class StageSession:
         """Bytes of keys and values one sequence holds here."""
         return len(self.attentions) * self.config.kv_bytes(self.context)
 
-    def rows_equal(self) -> bool:
+    def rows_equal(self, sessions: int = 1) -> bool:
         """Whether a row gets the very bits it gets alone when others pass with it.
 
-        Rows of several sequences always, and of one sequence where no attention is between them.
+        Where there is attention, rows of as many sequences; elsewhere of one sequence, too.
         """
         random = np.random.default_rng(0)
-        for n in _ROW_COUNTS:
+        for n in [n for n in _ROW_COUNTS if n <= sessions or not self.attentions]:
             alone, company = Tracks(self, n), Tracks(self, n)
             inputs = {name: _values(random, name, n, width) for name, width in self.takes.items()}
             rows = [Row(i, {name: v[i : i + 1] for name, v in inputs.items()}, 0) for i in range(n)]

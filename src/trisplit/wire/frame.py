@@ -12,7 +12,7 @@ from trisplit.wire.route import ROUTES
 CONTROL, ACTIVATION, RESIDUAL = 1, 2, 3  # kind
 ROW_BY_ROW = 1  # flag: each row passes attention alone
 _ROUTED = 2  # flag: a route word follows the headers
-F32 = 1  # dtype; 2 = f16 and 3 = bf16 are reserved
+F32, IDS = 1, 4  # dtype: numbers of a row, or one i32 token id a row; 2 = f16 and 3 = bf16 are reserved
 LINK = 0  # stream of what is about the link itself
 
 MAX_FRAME = 64 * 2**20  # bytes
@@ -24,7 +24,7 @@ _HEADER = struct.Struct("!IIBB")
 _BOTH = struct.Struct("!IIBBIIHHBI")
 _ROUTE = struct.Struct("!H")
 _EXTENT = struct.Struct("!9xB13xI")  # of both headers what says how long the frame is: flags and length
-_ITEM_BYTES = {F32: 4}
+_ITEM_BYTES = {F32: 4, IDS: 4}
 _KNOWN_FLAGS = ROW_BY_ROW
 
 

@@ -56,10 +56,10 @@ class Welcome(Word, frozen=True):
 
 
 class StageSpec(Part, frozen=True):
-    """A third of layer `layer` (from 0)."""
+    """A third of layer `layer` (from 0), or an end of the model (`layer` is -1)."""
 
-    layer: U16
-    kind: Literal["attention", "gate_up", "down"]
+    layer: Annotated[int, msgspec.Meta(ge=-1, lt=2**16)]
+    kind: Literal["embed", "attention", "gate_up", "down", "head"]
 
 
 class GroupSpec(Part, frozen=True):
@@ -72,7 +72,8 @@ class GroupSpec(Part, frozen=True):
 class Load(Word, frozen=True):
     """Build these stages: `config` is the model's own description, `checkpoint` where its tensors lie.
 
-    `digest` names the checkpoint's contents, `context` is the number of tokens to keep room for.
+    `digest` names the checkpoint's contents, `context` is the number of tokens to keep room for in each of
+    `sessions` sequences.
     """
 
     config: bytes
@@ -81,6 +82,7 @@ class Load(Word, frozen=True):
     dtype: Name
     threads: Positive
     context: Positive
+    sessions: Positive
     groups: tuple[GroupSpec, ...]
 
 
@@ -135,17 +137,23 @@ class Piece(Word, frozen=True):
     data: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_PIECE)]
 
 
-class Hop(Part, frozen=True):
-    """Where frames for a stage group go: HOST:PORT of a station, or empty for the coordinator."""
+class Way(Part, frozen=True):
+    """Where what group `source` leaves goes: to group `target` at HOST:PORT, or empty for the coordinator.
 
-    group: U16
+    With `residual` it is not that group's input but the residual it adds.
+    """
+
+    source: U16
+    target: U16
+    residual: bool
     address: Name
 
 
 class Join(Word, frozen=True):
-    """Connect to your successors."""
+    """Connect to your successors. Frames for group `end`, where a trip ends, are for the coordinator."""
 
-    hops: tuple[Hop, ...]
+    ways: tuple[Way, ...]
+    end: U16
 
 
 class Joined(Word, frozen=True):
@@ -153,22 +161,48 @@ class Joined(Word, frozen=True):
 
 
 class Open(Word, frozen=True):
-    """Start a stream; carries what a tail needs to sample (temperature 0 is greedy, top_k 0 is off)."""
+    """Make room for a stream."""
 
     stream: Stream
-    prompt_ids: tuple[U32, ...]
-    temperature: Annotated[float, msgspec.Meta(ge=0, le=100)]
-    top_k: U32
-    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)]
-    min_p: Share
-    repetition_penalty: Annotated[float, msgspec.Meta(gt=0, le=100)]
-    seed: U64
 
 
 class Opened(Word, frozen=True):
     """The stream may carry activations now."""
 
     stream: Stream
+
+
+class Sample(Word, frozen=True):
+    """To the tail of a ring: `ids` are those of the stream so far, choose what follows, from `epoch` on.
+
+    Temperature 0 is greedy, top_k 0 is off. None is chosen at position `end` or later, nor after one of
+    `stop_ids`.
+    """
+
+    stream: Stream
+    epoch: U32
+    ids: tuple[U32, ...]
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=100)]
+    top_k: U32
+    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)]
+    min_p: Share
+    repetition_penalty: Annotated[float, msgspec.Meta(gt=0, le=100)]
+    seed: U64
+    end: Positive
+    stop_ids: tuple[U32, ...]
+
+
+class Sampling(Word, frozen=True):
+    """The tail will sample on this stream."""
+
+    stream: Stream
+
+
+class Fence(Word, frozen=True):
+    """Rows of epochs before this one are void, wherever they are."""
+
+    stream: Stream
+    epoch: U32
 
 
 class Close(Word, frozen=True):
@@ -193,6 +227,27 @@ class Facts(Word, frozen=True):
     rss_bytes: U64
     frames: U64
     busy_ms: Milliseconds
+
+
+class Recall(Word, frozen=True):
+    """Which rows have passed you lately, and when?"""
+
+
+class Visit(Part, frozen=True):
+    """Rows from `position` on passed a group: milliseconds of the station's monotonic clock."""
+
+    stream: Stream
+    group: U16
+    position: U32
+    arrived_ms: Milliseconds
+    began_ms: Milliseconds
+    ended_ms: Milliseconds
+
+
+class Recalled(Word, frozen=True):
+    """The last visits, oldest first; a station remembers some thousands."""
+
+    visits: tuple[Visit, ...]
 
 
 class Ping(Word, frozen=True):
@@ -235,10 +290,15 @@ Message = (
     | Joined
     | Open
     | Opened
+    | Sample
+    | Sampling
+    | Fence
     | Close
     | Closed
     | Ask
     | Facts
+    | Recall
+    | Recalled
     | Ping
     | Pong
     | Fault

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from trisplit.errors import OwnProblem, PeerProblem
 from trisplit.wire import frame, messages
@@ -15,6 +15,7 @@ from trisplit.wire.messages import (
     Closed,
     Facts,
     Fault,
+    Fence,
     Hello,
     Join,
     Joined,
@@ -29,8 +30,12 @@ from trisplit.wire.messages import (
     Piece,
     Ping,
     Pong,
+    Recall,
+    Recalled,
     Role,
     Want,
+    Sample,
+    Sampling,
     Welcome,
 )
 from trisplit.wire.owed import OWED, Owed
@@ -76,6 +81,9 @@ COORDINATOR_LINK = _turns(
         ("joining", "called", Joined): "joined",
         ("joined", "caller", Open): "joined",
         ("joined", "called", Opened): "joined",
+        ("joined", "caller", Sample): "joined",
+        ("joined", "called", Sampling): "joined",
+        ("joined", "caller", Fence): "joined",
         ("joined", "caller", Activation): "joined",
         ("joined", "called", Activation): "joined",
         ("joined", "caller", Close): "joined",
@@ -83,7 +91,7 @@ COORDINATOR_LINK = _turns(
         ("loaded", "caller", Load): "loading",
         ("joined", "caller", Load): "loading",  # only when every stream is closed
     },
-    asides=(("caller", Ask), ("called", Facts), *_PINGS),
+    asides=(("caller", Ask), ("called", Facts), ("caller", Recall), ("called", Recalled), *_PINGS),
 )
 
 # A station (caller) and its successor (called): numbers flow one way.
@@ -102,16 +110,26 @@ LINKS: dict[Role, Turns] = {"coordinator": COORDINATOR_LINK, "station": STATION_
 # and no number is used twice, so that rows still on their way between stations meet no later stream.
 STREAM: Turns = {
     (NONE, "caller", Open): "opening",
+    ("opening", "caller", Sample): "opening",
     ("opening", "called", Opened): "open",
     ("open", "caller", Activation): "open",
     ("open", "called", Activation): "open",
+    ("open", "caller", Sample): "open",
+    ("open", "called", Sampling): "open",
+    ("open", "caller", Fence): "open",
     ("open", "caller", Close): "closing",
     ("closing", "called", Activation): "closing",
+    ("closing", "called", Sampling): "closing",
     ("closing", "called", Closed): NONE,
 }
 
+OfAStream = Activation | Open | Opened | Sample | Sampling | Fence | Close | Closed
+OF_A_STREAM = get_args(OfAStream)
+
 # An answer needs its question, and one question of a kind is open at a time.
-QUESTION_OF: dict[type[Said], type[Said]] = {Pong: Ping, Facts: Ask}
+Aside = Ping | Pong | Ask | Facts | Recall | Recalled
+ASIDES = get_args(Aside)
+QUESTION_OF: dict[type[Said], type[Said]] = {Pong: Ping, Facts: Ask, Recalled: Recall}
 
 
 class Session:
@@ -182,10 +200,10 @@ class Session:
         if place is None:
             return f"{word.__name__} while the link is {self.where}"
         why = ""
-        if isinstance(said, (Activation, Open, Opened, Close, Closed)):
+        if isinstance(said, OF_A_STREAM):
             if self._turns is COORDINATOR_LINK:
                 why = self._take_stream_turn(speaker, said)
-        elif isinstance(said, (Ping, Pong, Ask, Facts)):
+        elif isinstance(said, ASIDES):
             why = self._take_aside(speaker, said)
         elif isinstance(said, OWED):
             why = self._owed.take(said)
@@ -204,7 +222,7 @@ class Session:
         self._turns = turns
         return ""
 
-    def _take_aside(self, speaker: Speaker, said: Ping | Pong | Ask | Facts) -> str:
+    def _take_aside(self, speaker: Speaker, said: Aside) -> str:
         word = type(said)
         question = QUESTION_OF.get(word)
         if question is None:
@@ -221,7 +239,7 @@ class Session:
         del self._questions[asker, question]
         return ""
 
-    def _take_stream_turn(self, speaker: Speaker, said: Activation | Open | Opened | Close | Closed) -> str:
+    def _take_stream_turn(self, speaker: Speaker, said: OfAStream) -> str:
         before = self._streams.get(said.stream, NONE)
         place = STREAM.get((before, speaker, type(said)))
         if place is None:
