@@ -74,11 +74,10 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> dict[type, Fed]:
     calls: dict[type, Fed] = {Decoder: [], Coordinator: []}
     for spine, forward in ((Decoder, Decoder.forward), (Coordinator, Coordinator.forward)):
 
-        def noted(
-            self: Any, ids: Sequence[int], position: int, spine: Any = spine, way: Any = forward
-        ) -> Any:
+        def noted(self: Any, *arguments: Any, spine: Any = spine, way: Any = forward) -> Any:
+            *_, ids, position = arguments
             calls[spine].append((position, list(ids)))
-            return way(self, ids, position)
+            return way(self, *arguments)
 
         monkeypatch.setattr(spine, "forward", noted)
     return calls

@@ -76,16 +76,26 @@ async def on_mesh(coordinator: Coordinator, how: Sampling) -> Ran:
     return Ran(list(answer.token_ids), logits)
 
 
+async def round_the_ring(coordinator: Coordinator, how: Sampling) -> Ran:
+    answer = asked(how)
+    stream = await coordinator.open()
+    async for _ in coordinator.generate(stream, answer):
+        pass
+    await coordinator.close(stream)
+    return Ran(list(answer.token_ids), [])
+
+
 async def all_plans(
-    model: Model, dtype: Dtype, cut: str, truth: list[Ran], stations: Mapping[str, str]
+    model: Model, dtype: Dtype, cut: str, truth: list[Ran], stations: Mapping[str, str], topology: str
 ) -> list[int]:
     """Compares every answer on 1, 2, 3, 5 and 7 stations with the truth; returns legs per token."""
-    ends = Ends(model.config, *model.files(model.ends, dtype), threads=1)
+    ring = topology == "ring"
+    ends = None if ring else Ends(model.config, *model.files(model.ends, dtype), threads=1)
     legs = []
     for count in (1, 2, 3, 5, 7):
         rooms = [Room(name, None) for name in list(stations)[:count]]
         try:
-            drawn = plan_model(model, rooms, cut=cut, dtype=dtype, context=CONTEXT)
+            drawn = plan_model(model, rooms, cut=cut, topology=topology, dtype=dtype, context=CONTEXT)
         except PlanProblem:
             assert count < len(CUTS[cut])
             continue
@@ -94,28 +104,45 @@ async def all_plans(
             async for _ in coordinator.load(dtype, context=CONTEXT, threads=1):
                 pass
             for how, expected in zip(HOW, truth):
-                ran = await on_mesh(coordinator, how)
+                ran = await (round_the_ring if ring else on_mesh)(coordinator, how)
                 assert ran.token_ids == expected.token_ids
                 for here, there in zip(ran.logits, expected.logits):
                     np.testing.assert_array_equal(here, there)
     return legs
 
 
-def check_all_cuts(path: Path, dtype: Dtype, stations: Mapping[str, str]) -> None:
+def check_all_cuts(path: Path, dtype: Dtype, stations: Mapping[str, str], topology: str = "chain") -> None:
     model = open_model(path)
-    layers = model.config.layers
     decoder = Decoder.load(path, dtype, context=CONTEXT)
     truth = [alone(decoder, how) for how in HOW]
     assert truth[0].token_ids != truth[1].token_ids, "sampling must differ from greedy, or it is not tried"
-    expected = {
-        "layers": [min(n, layers) + 1 for n in (1, 2, 3, 5, 7)],
-        "thirds": [3 * layers + 1] * 3,
-        "recut": [2 * layers + 2] * 4,
-    }
+    expected = expected_legs(model.config.layers)[topology]
     if model.config.parallel:
         del expected["thirds"], expected["recut"]
     for cut, legs in expected.items():
-        assert asyncio.run(all_plans(model, dtype, cut, truth, stations)) == legs
+        assert asyncio.run(all_plans(model, dtype, cut, truth, stations, topology)) == legs
+
+
+def expected_legs(layers: int) -> dict[str, dict[str, list[int]]]:
+    """For 1, 2, 3, 5 and 7 stations, or those a cut can do with."""
+    spans = [min(n, layers) for n in (1, 2, 3, 5, 7)]
+    return {
+        "star": {
+            "layers": [2 * n for n in spans],
+            "thirds": [6 * layers] * 3,
+            "recut": [2 * (2 * layers + 1)] * 4,
+        },
+        "chain": {
+            "layers": [n + 1 for n in spans],
+            "thirds": [3 * layers + 1] * 3,
+            "recut": [2 * layers + 2] * 4,
+        },
+        "ring": {
+            "layers": [n if n > 1 else 0 for n in spans],
+            "thirds": [3 * layers] * 3,
+            "recut": [2 * layers] * 4,
+        },
+    }
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -123,6 +150,14 @@ def test_mesh_is_decoder_for_every_family_cut_and_station_count(
     variant: str, tiny: Callable[[str], Path], stations: dict[str, str]
 ) -> None:
     check_all_cuts(tiny(variant), "f32", stations)
+
+
+@pytest.mark.parametrize("topology", ["star", "ring"])
+@pytest.mark.parametrize("variant", ["llama", "qwen2", "gemma3"])
+def test_stars_and_rings_are_the_decoder_too(
+    variant: str, topology: str, tiny: Callable[[str], Path], stations: dict[str, str]
+) -> None:
+    check_all_cuts(tiny(variant), "f32", stations, topology)
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d != "f32"])

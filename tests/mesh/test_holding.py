@@ -12,7 +12,8 @@ import pytest
 
 from trisplit.errors import CheckpointProblem, PeerProblem
 from trisplit.mesh.flow import Flow
-from trisplit.mesh.holding import Held, LoadedGroup, understand
+from trisplit.mesh.holding import Held, LoadedGroup
+from trisplit.mesh.loading import understand
 from trisplit.models.config import Kind, layer_stages
 from trisplit.models.model import Model, open_model
 from trisplit.models.session import Row, StageSession, Tracks

@@ -13,11 +13,11 @@ from tests.wire.test_frame import ONE, ROUTED
 from tests.wire.words import EXAMPLES, framed
 from trisplit.wire import frame, route
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import FileSpec, GroupSpec, Ping, StageSpec, Way
+from trisplit.wire.messages import FileSpec, GroupSpec, Ping, StageSpec, Visit, Way
 from trisplit.wire.session import COORDINATOR_LINK, STATION_LINK, Turns
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
-ASIDES = {"Ask", "Facts", "Ping", "Pong", "Fault", "Bye"}
+ASIDES = {"Ask", "Facts", "Recall", "Recalled", "Ping", "Pong", "Fault", "Bye"}
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -54,6 +54,7 @@ def test_its_fields_are_ours() -> None:
     ours["Need"] |= set(StageSpec.__struct_fields__)
     ours["Offer"] |= {*FileSpec.__struct_fields__, *StageSpec.__struct_fields__}
     ours["Join"] |= set(Way.__struct_fields__)
+    ours["Recalled"] |= set(Visit.__struct_fields__)
     assert page == ours
 
 

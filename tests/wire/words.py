@@ -31,10 +31,13 @@ from trisplit.wire.messages import (
     Piece,
     Ping,
     Pong,
+    Recall,
+    Recalled,
     Sample,
     Sampling,
     StageSpec,
     Want,
+    Visit,
     Way,
     Welcome,
 )
@@ -72,6 +75,8 @@ EXAMPLES: dict[str, Said] = {
         Closed(1),
         Ask(),
         Facts(90_000, 12, 3.5),
+        Recall(),
+        Recalled((Visit(1, 3, 31, 10.5, 11.0, 12.25),)),
         Ping(7),
         Pong(7),
         Fault("no room", "use fewer tokens", 1),
@@ -98,6 +103,7 @@ stages = st.builds(StageSpec, u16, st.sampled_from(["embed", "attention", "gate_
 groups = st.builds(GroupSpec, u16, st.lists(stages, max_size=4).map(tuple))
 digests = st.binary(min_size=32, max_size=32)
 files = st.builds(FileSpec, digests, u64)
+visits = st.builds(Visit, streams, u16, u32, floats(0, 1e12), floats(0, 1e12), floats(0, 1e12))
 ways = st.builds(Way, u16, u16, st.booleans(), texts)
 
 any_message: st.SearchStrategy[Message] = st.one_of(
@@ -144,6 +150,8 @@ any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Closed, streams),
     st.builds(Ask),
     st.builds(Facts, u64, u64, floats(0, 1e12)),
+    st.builds(Recall),
+    st.builds(Recalled, st.lists(visits, max_size=3).map(tuple)),
     st.builds(Ping, u64),
     st.builds(Pong, u64),
     st.builds(Fault, texts, texts, st.none() | streams),

@@ -90,13 +90,13 @@ class Coordinator:
         addresses: Mapping[str, str],
         *,
         sessions: int = 1,
-        silence_s: float = SILENCE_S,
+        silence_s: float | None = None,
     ) -> None:
         """`ends` is None for a ring. `sessions` may be open at once; one more waits."""
         self.model, self.ends, self.plan, self.sessions = model, ends, plan, sessions
         self._addresses = addresses
         self._mesh = secrets.token_hex(8)
-        self._silence_s = silence_s
+        self._silence_s = SILENCE_S if silence_s is None else silence_s
         self._end = len(plan.groups)  # the number frames to us are addressed to
         self._homes = {group.number: share.station for share in plan.shares for group in share.groups}
         self._streams: dict[int, Stream] = {}
@@ -323,7 +323,7 @@ def _sample(stream: Stream, answer: Generation) -> Sample:
     return Sample(
         stream.number,
         stream.epoch,
-        tuple(answer.ids),
+        tuple(answer.ids.tolist()),
         how.temperature,
         how.top_k,
         how.top_p,
@@ -344,5 +344,4 @@ def _name(peer: Peer) -> str:
 
 
 def _spec(group: Group) -> GroupSpec:
-    thirds = [StageSpec(s.layer, s.kind) for s in group.stages if s.kind != "embed" and s.kind != "head"]
-    return GroupSpec(group.number, tuple(thirds))
+    return GroupSpec(group.number, tuple(StageSpec(s.layer, s.kind) for s in group.stages))

@@ -17,8 +17,9 @@ from trisplit.errors import OwnProblem, PeerProblem, Problem
 from trisplit.machine import cpu_kind, gather_into_huge_pages, return_free_memory, rss_bytes
 from trisplit.mesh.address import host_and_port
 from trisplit.mesh.flow import Flow
-from trisplit.mesh.holding import Held, LoadedGroup, Work, understand
+from trisplit.mesh.holding import Held, LoadedGroup, Work
 from trisplit.mesh.link import Link, connect, fault
+from trisplit.mesh.loading import understand
 from trisplit.mesh.server import listen
 from trisplit.mesh.tail import Tail
 from trisplit.models.sampling import Sampling
