@@ -33,9 +33,9 @@ from trisplit.wire.messages import (
     Recall,
     Recalled,
     Role,
-    Want,
     Sample,
     Sampling,
+    Want,
     Welcome,
 )
 from trisplit.wire.owed import OWED, Owed
