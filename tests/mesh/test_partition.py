@@ -27,24 +27,25 @@ def limits_for(max_bins: int) -> st.SearchStrategy[list[int]]:
     return st.lists(st.integers(0, 30) | st.just(200), min_size=1, max_size=max_bins)
 
 
-def least_maximum(sizes: list[int], caps: list[int]) -> int | None:
-    """The smallest largest load over every way to give each cap a run, empty ones too."""
-    if not caps:
+def least_maximum(sizes: list[int], bins: list[tuple[int, int]]) -> int | None:
+    """The smallest largest load over every way to give each bin (limit, pace) a run, empty ones too."""
+    if not bins:
         return None if sizes else 0
     found = []
+    (limit, pace), *others = bins
     for n in range(len(sizes) + 1):
-        rest = least_maximum(sizes[n:], caps[1:])
-        if rest is not None and sum(sizes[:n]) <= caps[0]:
-            found.append(max(rest, sum(sizes[:n])))
+        rest = least_maximum(sizes[n:], others)
+        if rest is not None and sum(sizes[:n]) <= limit:
+            found.append(max(rest, sum(sizes[:n]) * pace))
     return min(found, default=None)
 
 
-def brute_force(pools: Pools, limits: list[int]) -> int | None:
+def brute_force(pools: Pools, bins: list[tuple[int, int]]) -> int | None:
     """`least_maximum` over every way to say which bin serves which pool."""
     found = []
-    for serves in product(range(len(pools)), repeat=len(limits)):
+    for serves in product(range(len(pools)), repeat=len(bins)):
         loads = [
-            least_maximum(sizes, [cap for cap, served in zip(limits, serves) if served == pool])
+            least_maximum(sizes, [b for b, served in zip(bins, serves) if served == pool])
             for pool, sizes in enumerate(pools)
         ]
         if None not in loads:
@@ -60,7 +61,29 @@ def loads_of(runs: tuple[Run | None, ...], pools: Pools) -> list[int]:
 @given(pools_as_cut(max_layers=5), limits_for(max_bins=4))
 def test_the_largest_load_is_the_smallest_possible(pools: Pools, limits: list[int]) -> None:
     runs = pack(pools, limits)
-    assert (max(loads_of(runs, pools)) if runs else None) == brute_force(pools, limits)
+    least = brute_force(pools, [(limit, 1) for limit in limits])
+    assert (max(loads_of(runs, pools)) if runs else None) == least
+
+
+@unhurried
+@given(
+    pools_as_cut(max_layers=4),
+    st.lists(st.tuples(st.integers(0, 30) | st.just(200), st.integers(1, 4)), min_size=1, max_size=4),
+)
+def test_with_slow_bins_too(pools: Pools, bins: list[tuple[int, int]]) -> None:
+    limits, paces = zip(*bins)
+    runs = pack(pools, limits, paces)
+    least = brute_force(pools, bins)
+    if runs is None:
+        assert least is None
+        return
+    assert max(load * pace for load, pace in zip(loads_of(runs, pools), paces)) == least
+
+
+def test_a_bin_half_as_quick_holds_half_as_much() -> None:
+    runs = pack([[1] * 33], [1000] * 6, [100, 100, 200, 100, 100, 100])
+    assert runs is not None
+    assert [run.stop - run.start for run in runs if run] == [6, 6, 3, 6, 6, 6]
 
 
 @unhurried

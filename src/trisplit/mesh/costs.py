@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from trisplit.errors import PlanProblem
-from trisplit.mesh.cuts import StageCost
+from trisplit.mesh.choose import Choice, choose
+from trisplit.mesh.cuts import CUTS, StageCost
 from trisplit.mesh.plan import Plan, plan
+from trisplit.mesh.predict import Measured
 from trisplit.mesh.room import Room
+from trisplit.mesh.topology import TOPOLOGIES
 from trisplit.models.config import Stage
 from trisplit.models.convert import Dtype
 from trisplit.models.model import Model
@@ -34,8 +37,35 @@ def plan_model(
     model: Model, rooms: Sequence[Room], *, cut: str, topology: str = "chain", dtype: Dtype, context: int
 ) -> Plan:
     """Which of these stations holds which stages of a model; Problems as of `plan`."""
-    if model.config.parallel and cut != "layers":
-        what = f"cut {cut} does not know yet that both halves of a parallel block read its input"
-        raise PlanProblem(what, fix="use --cut layers")
+    _possible([cut], model)
     costs, ends = stage_costs(model, dtype, context), ends_costs(model, dtype)
     return plan(costs, rooms, cut=cut, topology=topology, ends=ends)
+
+
+def choose_for_model(
+    model: Model,
+    rooms: Sequence[Room],
+    measured: Measured,
+    *,
+    dtype: Dtype,
+    context: int,
+    cuts: Iterable[str] = CUTS,
+    topologies: Iterable[str] = TOPOLOGIES,
+) -> Choice:
+    """The quickest of these topologies, and of these cuts that the model can be run in.
+
+    Problems as of `choose`, and PlanProblem where it can be run in none of them.
+    """
+    possible = _possible(cuts, model)
+    costs, ends = stage_costs(model, dtype, context), ends_costs(model, dtype)
+    return choose(costs, rooms, measured, ends=ends, cuts=possible, topologies=topologies)
+
+
+def _possible(cuts: Iterable[str], model: Model) -> list[str]:
+    """Those of the cuts that a model can be run in; PlanProblem if it is none."""
+    wanted = list(cuts)
+    possible = [cut for cut in wanted if cut == "layers" or not model.config.parallel]
+    if not possible:
+        what = f"cut {wanted[0]} does not know yet that both halves of a parallel block read its input"
+        raise PlanProblem(what, fix="use --cut layers")
+    return possible

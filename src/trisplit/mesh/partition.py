@@ -2,7 +2,8 @@
 
 A *pool* is a row of sizes that must stay in order. A *bin* takes one run of neighbours from one
 pool, or stays empty. Bins are filled in the order given, so the first bin that serves a pool holds
-its beginning. Within that model `pack` finds the smallest possible largest load exactly.
+its beginning. Its *load* is what it holds times its pace: how long it takes for what the quickest
+does in 100. Within that model `pack` finds the smallest possible largest load exactly.
 """
 
 from __future__ import annotations
@@ -27,26 +28,30 @@ class Run:
     stop: int
 
 
-def pack(pools: Sequence[Sequence[int]], limits: Sequence[int]) -> tuple[Run | None, ...] | None:
+def pack(
+    pools: Sequence[Sequence[int]], limits: Sequence[int], paces: Sequence[int] = ()
+) -> tuple[Run | None, ...] | None:
     """One run (or None: left empty) for each limit, together covering every pool; None if nothing does.
 
     The largest load is the smallest possible for this order of bins. Under that bound, bins that
     were not needed join where loads are highest, and each pool is divided among its bins with the
-    least sum of squares. The load of a bin never exceeds its limit; no pool may be empty.
+    least sum of squared loads. What a bin holds never exceeds its limit; no pool may be empty.
+    Without `paces` all bins are as quick as each other.
     """
+    paces = paces or [100] * len(limits)
     ends = [_ends(pool) for pool in pools]
     # The answer is the load of some bin, so only sums of runs need be tried.
-    loads: list[int] = np.unique(np.concatenate([_runs(row).ravel() for row in ends])).tolist()
-    loads = loads[bisect_left(loads, 0) :]
+    sums = np.unique(np.concatenate([_runs(row).ravel() for row in ends]))
+    loads: list[int] = np.unique(np.outer(sums[sums >= 0], np.unique(paces))).tolist()
 
     def feasible(bound: int) -> bool:
-        return int(_needs(ends, _under(bound, limits))[0][(0,) * (len(ends) - 1)]) == 0
+        return int(_needs(ends, _under(bound, limits, paces))[0][(0,) * (len(ends) - 1)]) == 0
 
     smallest = bisect_left(loads, True, key=feasible)
     if smallest == len(loads):
         return None
-    caps = _under(loads[smallest], limits)
-    return _settle(pools, caps, _choose(ends, caps))
+    caps = _under(loads[smallest], limits, paces)
+    return _settle(pools, caps, paces, _choose(ends, caps))
 
 
 def leftovers(pools: Sequence[Sequence[int]], limits: Sequence[int]) -> tuple[int, ...]:
@@ -75,8 +80,9 @@ def _runs(ends: Ints) -> Ints:
     return ends[None, :] - ends[:, None]
 
 
-def _under(bound: int, limits: Sequence[int]) -> list[int]:
-    return [min(bound, limit) for limit in limits]
+def _under(bound: int, limits: Sequence[int], paces: Sequence[int]) -> list[int]:
+    """What each bin may hold so that no load passes the bound."""
+    return [min(bound // pace, limit) for limit, pace in zip(limits, paces)]
 
 
 def _reach(ends: Ints, cap: int) -> Ints:
@@ -122,32 +128,40 @@ def _choose(ends: Sequence[Ints], caps: Sequence[int]) -> list[int | None]:
 
 
 def _settle(
-    pools: Sequence[Sequence[int]], caps: Sequence[int], chosen: Sequence[int | None]
+    pools: Sequence[Sequence[int]], caps: Sequence[int], paces: Sequence[int], chosen: Sequence[int | None]
 ) -> tuple[Run | None, ...]:
     """Let idle bins help where the average load is highest, then divide each pool among its bins."""
+
+    def divided(pool: int, members: Sequence[int]) -> tuple[int, ...] | None:
+        return _divide(pools[pool], [caps[b] for b in members], [paces[b] for b in members])
+
+    def average(pool: int) -> float:
+        return sum(pools[pool]) / sum(min(paces) / paces[b] for b in bins[pool])
+
     bins = [[b for b, serves in enumerate(chosen) if serves == pool] for pool in range(len(pools))]
     idle = [b for b, serves in enumerate(chosen) if serves is None]
     helped = True
     while helped:  # a bin that found no place may find one between two that joined after it
         helped = False
         for b in [*idle]:
-            for pool in sorted(range(len(pools)), key=lambda p: -sum(pools[p]) / len(bins[p])):
+            for pool in sorted(range(len(pools)), key=average, reverse=True):
                 wider = sorted([*bins[pool], b])
-                if _divide(pools[pool], [caps[w] for w in wider]) is not None:
+                if divided(pool, wider) is not None:
                     bins[pool] = wider
                     idle.remove(b)
                     helped = True
                     break
     runs: list[Run | None] = [None] * len(caps)
     for pool, members in enumerate(bins):
-        cuts = _divide(pools[pool], [caps[b] for b in members])
-        for b, (start, stop) in zip(members, pairwise(cuts or ())):
+        for b, (start, stop) in zip(members, pairwise(divided(pool, members) or ())):
             runs[b] = Run(pool, start, stop)
     return tuple(runs)
 
 
-def _divide(sizes: Sequence[int], caps: Sequence[int]) -> tuple[int, ...] | None:
-    """Where to cut `sizes` into one non-empty run for each cap, least sum of squares; None if impossible.
+def _divide(sizes: Sequence[int], caps: Sequence[int], paces: Sequence[int]) -> tuple[int, ...] | None:
+    """Where to cut `sizes` into one non-empty run for each cap; None if impossible.
+
+    The loads have the least sum of squares.
 
     Returns 0 = c0 < c1 < … = len(sizes); bin b holds c[b] … c[b+1]-1. Of equally good cuts the one
     that gives more to earlier bins.
@@ -162,8 +176,8 @@ def _divide(sizes: Sequence[int], caps: Sequence[int]) -> tuple[int, ...] | None
     cost = np.full(n + 1, np.inf)
     cost[n] = 0.0
     stops: list[Ints] = []
-    for cap in reversed(caps):
-        options = np.where(runs <= cap, squares + cost, np.inf)
+    for cap, pace in zip(reversed(caps), reversed(paces)):
+        options = np.where(runs <= cap, squares * (pace / min(paces)) ** 2 + cost, np.inf)
         stop = n - np.argmin(options[:, ::-1], axis=1)
         cost = options[np.arange(n + 1), stop]
         stops.append(stop)

@@ -32,15 +32,21 @@ def limits_of(units: Sequence[Unit], rooms: Sequence[Room]) -> list[int]:
     return [total if room.memory_bytes is None else min(total, room.memory_bytes) for room in rooms]
 
 
-def place(units: Sequence[Unit], rooms: Sequence[Room], *, cut: str, topology: str) -> list[int] | None:
-    """For each unit the index of its station, or None if nothing tried holds them all."""
+def place(
+    units: Sequence[Unit], rooms: Sequence[Room], *, cut: str, topology: str, as_given: bool = False
+) -> list[int] | None:
+    """For each unit the index of its station, or None if nothing tried holds them all.
+
+    The order of stations is tried as given, then (unless `as_given`) largest first and smallest first.
+    """
     limits = limits_of(units, rooms)
     given = range(len(limits))
     largest_first = sorted(given, key=lambda i: -limits[i])
+    orders = (given,) if as_given else (given, largest_first, largest_first[::-1])
     for pools in _arrangements(len(units), cut, topology):
         sizes = pool_sizes(pools, units)
-        for order in (given, largest_first, largest_first[::-1]):
-            runs = pack(sizes, [limits[i] for i in order])
+        for order in orders:
+            runs = pack(sizes, [limits[i] for i in order], [rooms[i].slowness_percent for i in order])
             if runs is not None:
                 homes = {
                     number: i

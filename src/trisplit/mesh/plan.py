@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from trisplit.errors import UnknownName
-from trisplit.mesh.cuts import CUTS, NO_ENDS, StageCost, kv_bytes, label, weight_bytes, whole_chain
+from trisplit.mesh.cuts import CUTS, NO_ENDS, StageCost, Unit, kv_bytes, label, weight_bytes, whole_chain
 from trisplit.mesh.refusal import Wish, refusal
 from trisplit.mesh.room import Room, check_rooms
 from trisplit.mesh.topology import TOPOLOGIES, legs_per_token
@@ -139,23 +139,48 @@ def plan(
     Raises UnknownName (cut, topology), RequestProblem (names or limits that make no sense) and
     PlanProblem (the stages do not fit; says what is short, by how much, and where).
     """
+    wish = wished(stages, rooms, cut=cut, topology=topology, ends=ends)
+    homes = wish.homes()
+    if homes is None:
+        raise refusal(wish)
+    return drawn(wish, homes)
+
+
+def wished(
+    stages: Sequence[StageCost],
+    rooms: Sequence[Room],
+    *,
+    cut: str,
+    topology: str,
+    ends: tuple[StageCost, StageCost] = NO_ENDS,
+) -> Wish:
+    """The facts of a plan, checked; Problems as of `plan`, but for what does not fit."""
     for kind, name, known in (("cut", cut, CUTS), ("topology", topology, TOPOLOGIES)):
         if name not in known:
             raise UnknownName(kind, name, known)
     chain = whole_chain(stages)
     check_rooms(rooms, sum(stage.n_bytes for stage in chain))
-    wish = Wish(chain=chain, ends=ends, rooms=rooms, cut=cut, topology=topology)
-    homes = wish.homes()
-    if homes is None:
-        raise refusal(wish)
+    return Wish(chain=chain, ends=ends, rooms=rooms, cut=cut, topology=topology)
+
+
+def groups_of(units: Sequence[Unit], homes: Sequence[int]) -> list[tuple[int, tuple[StageCost, ...]]]:
+    """Home and stages of every visit; neighbouring units on one station are one.
+
+    Only whole layers ever are; units of other cuts stay apart.
+    """
+    visits = groupby(zip(homes, units), key=lambda pair: pair[0])
+    return [(home, tuple(stage for _, unit in members for stage in unit)) for home, members in visits]
+
+
+def drawn(wish: Wish, homes: Sequence[int]) -> Plan:
+    """The plan that has each unit of the wish at the room of this index."""
     held: dict[int, list[Group]] = {}
-    # Neighbours on one station are one visit: only whole layers ever are, other kinds stay apart.
-    for number, (home, members) in enumerate(groupby(zip(homes, wish.units()), key=lambda pair: pair[0])):
-        held.setdefault(home, []).append(Group(number, tuple(s for _, unit in members for s in unit)))
+    for number, (home, stages) in enumerate(groups_of(wish.units(), homes)):
+        held.setdefault(home, []).append(Group(number, stages))
     return Plan(
-        cut=cut,
-        topology=topology,
-        shares=tuple(Share(rooms[home].name, tuple(held[home])) for home in sorted(held)),
-        spares=tuple(room.name for i, room in enumerate(rooms) if i not in held),
-        ends_bytes=0 if topology == "ring" else weight_bytes(ends),
+        cut=wish.cut,
+        topology=wish.topology,
+        shares=tuple(Share(wish.rooms[home].name, tuple(held[home])) for home in sorted(held)),
+        spares=tuple(room.name for i, room in enumerate(wish.rooms) if i not in held),
+        ends_bytes=0 if wish.topology == "ring" else weight_bytes(wish.ends),
     )

@@ -7,17 +7,24 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Final
 
 from trisplit.errors import PlanProblem, RequestProblem
 from trisplit.table import size
 
+MOST_SLOWNESS_PERCENT: Final = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a station offers for weights and KV buffers; None where no limit was stated."""
+    """What a station offers for weights and KV buffers; None where no limit was stated.
+
+    A station with `slowness_percent` 200 takes twice as long as one with 100, and is given half as much.
+    """
 
     name: str
     memory_bytes: int | None
+    slowness_percent: int = 100
 
 
 def check_rooms(rooms: Sequence[Room], needed_bytes: int) -> None:
@@ -34,6 +41,11 @@ def check_rooms(rooms: Sequence[Room], needed_bytes: int) -> None:
             raise RequestProblem(
                 f"station {room.name} offers {room.memory_bytes} bytes",
                 fix="state a limit of 0 or more bytes",
+            )
+        if not 1 <= room.slowness_percent <= MOST_SLOWNESS_PERCENT:
+            raise RequestProblem(
+                f"station {room.name} takes {room.slowness_percent} % of the time of the quickest",
+                fix=f"give 1 to {MOST_SLOWNESS_PERCENT:,} %, or leave the station out",
             )
 
 

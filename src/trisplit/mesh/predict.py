@@ -1,0 +1,157 @@
+"""What a token will take: its critical path, with links and stages as they were measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trisplit.errors import RequestProblem
+from trisplit.mesh.cuts import StageCost
+from trisplit.mesh.plan import Plan
+from trisplit.models.config import Kind
+
+COORDINATOR: Final = "coordinator"
+KINDS: Final[tuple[Kind, ...]] = ("embed", "attention", "gate_up", "down", "head")
+
+Ints = NDArray[np.intp]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured, in milliseconds; `names` are the coordinator, then the stations.
+
+    `one_way_ms[a][b]` is the leg from a to b, half a round trip where nothing better is known;
+    `stage_ms[a]` what one stage of each of KINDS takes at a; `other_ms` is part of every token,
+    whatever the plan.
+    """
+
+    names: tuple[str, ...]
+    one_way_ms: tuple[tuple[float, ...], ...]
+    stage_ms: tuple[tuple[float, ...], ...]
+    other_ms: float = 0.0
+
+    def index(self, name: str) -> int:
+        """The place of a station; RequestProblem when it was not measured."""
+        if name not in self.names:
+            raise RequestProblem(
+                f"nothing was measured of station {name}", fix=f"measured were {', '.join(self.names)}"
+            )
+        return self.names.index(name)
+
+
+def uniform(stations: Sequence[str], *, one_way_ms: float, stage_ms: Mapping[Kind, float]) -> Measured:
+    """Links all as long as each other, stations all as quick; kinds that are not named take no time."""
+    names = (COORDINATOR, *stations)
+    links = tuple(tuple(one_way_ms * (a != b) for b in names) for a in names)
+    return Measured(names, links, tuple(tuple(stage_ms.get(kind, 0.0) for kind in KINDS) for _ in names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Milliseconds from one token to the next, and what they are made of.
+
+    `late_ms` is waited for residuals whose direct link is longer than the way through gate_up.
+    """
+
+    legs: int
+    wire_ms: float
+    compute_ms: float
+    late_ms: float
+    other_ms: float
+
+    @property
+    def ms(self) -> float:
+        """All of it."""
+        return self.wire_ms + self.compute_ms + self.late_ms + self.other_ms
+
+    @property
+    def tok_per_s(self) -> float:
+        """Tokens per second of one session."""
+        return 1e3 / self.ms if self.ms else float("inf")
+
+
+def predict(plan: Plan, measured: Measured) -> Prediction:
+    """What a token of this plan will take; RequestProblem for a station of which nothing was measured."""
+    stations = [share.station for share in plan.shares]
+    path = path_of(
+        [1 + stations.index(home) for home in plan.homes],
+        [group.stages for group in plan.groups],
+        plan.topology,
+    )
+    seats = np.array([[0, *(measured.index(station) for station in stations)]])
+    wire, compute, late = (float(part[0]) for part in times(path, measured, seats))
+    return Prediction(
+        legs=plan.legs_per_token,
+        wire_ms=wire,
+        compute_ms=compute,
+        late_ms=late,
+        other_ms=measured.other_ms,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What a token meets once round, and how often; seats stand for stations, seat 0 for the coordinator.
+
+    `hops` from seat to seat; `work` of a kind at a seat; `past` where a residual leaves attention (first) for
+    down (last) directly while gate_up (between) runs.
+    """
+
+    hops: Mapping[tuple[int, int], int]
+    work: Mapping[tuple[int, Kind], int]
+    past: Mapping[tuple[int, int, int], int]
+
+
+def path_of(seats: Sequence[int], groups: Sequence[Sequence[StageCost]], topology: str) -> Path:
+    """The path of a token that visits `groups` at `seats`."""
+    work = Counter((seat, stage.kind) for seat, stages in zip(seats, groups) for stage in stages)
+    if topology != "ring":
+        work.update([(0, "embed"), (0, "head")])
+    if (
+        topology == "star"
+    ):  # the residual goes through the coordinator too, but need not wait for gate_up there
+        hops = Counter(hop for seat in seats for hop in ((0, seat), (seat, 0)))
+        return Path(hops, work, {})
+    around = [seats[-1], *seats] if topology == "ring" else [0, *seats, 0]
+    past = Counter(
+        (seats[n - 1], seats[n], seats[n + 1])
+        for n, stages in enumerate(groups)
+        if [stage.kind for stage in stages] == ["gate_up"]
+    )
+    return Path(Counter(pairwise(around)), work, past)
+
+
+def times(path: Path, measured: Measured, seats: Ints) -> tuple[Floats, Floats, Floats]:
+    """Wire, compute and late milliseconds for each row of `seats` [orders, seats], indices of measured names.
+
+    A token passes one group after the other, so its path is a sum; only a residual that goes past
+    gate_up can be later than what passes it, and then by the difference.
+    """
+    links, stages = np.array(measured.one_way_ms), np.array(measured.stage_ms)
+
+    def leg(a: int, b: int) -> Floats:
+        found: Floats = links[seats[:, a], seats[:, b]]
+        return found
+
+    def run(seat: int, kind: Kind) -> Floats:
+        found: Floats = stages[seats[:, seat], KINDS.index(kind)]
+        return found
+
+    nothing = np.zeros(len(seats))
+    wire = sum((count * leg(*hop) for hop, count in path.hops.items()), nothing)
+    compute = sum((count * run(*job) for job, count in path.work.items()), nothing)
+    late = sum(
+        (
+            count * np.maximum(0.0, leg(a, d) - (leg(a, g) + run(g, "gate_up") + leg(g, d)))
+            for (a, g, d), count in path.past.items()
+        ),
+        nothing,
+    )
+    return wire, compute, late
