@@ -12,9 +12,9 @@ from trisplit.machine import rss_bytes
 
 def test_percentiles_of_known_times() -> None:
     hundred = [float(ms) for ms in range(100, -1, -1)]
-    assert Spread.of(hundred) == Spread(p50_ms=50.0, best_ms=0.0, p95_ms=95.0, n=101)
+    assert Spread.of(hundred) == Spread(p50_ms=50.0, best_ms=0.0, p95_ms=95.0, max_ms=100.0, n=101)
     assert Spread.of([4.0, 1.0, 3.0, 2.0]).p50_ms == 2.5
-    assert Spread.of([7.5]) == Spread(p50_ms=7.5, best_ms=7.5, p95_ms=7.5, n=1)
+    assert Spread.of([7.5]) == Spread(p50_ms=7.5, best_ms=7.5, p95_ms=7.5, max_ms=7.5, n=1)
 
 
 def test_one_slow_token_in_twenty_moves_the_slow_end_alone() -> None:

@@ -17,6 +17,7 @@ class Spread:
     p50_ms: float
     best_ms: float
     p95_ms: float
+    max_ms: float
     n: int
 
     @classmethod
@@ -24,10 +25,11 @@ class Spread:
         """At least one time. Percentiles between two times are interpolated, as numpy does.
 
         >>> Spread.of([4.0, 1.0, 3.0, 5.0, 2.0])
-        Spread(p50_ms=3.0, best_ms=1.0, p95_ms=4.8, n=5)
+        Spread(p50_ms=3.0, best_ms=1.0, p95_ms=4.8, max_ms=5.0, n=5)
         """
         p50, p95 = np.percentile(times_ms, (50, 95))
-        return cls(p50_ms=float(p50), best_ms=float(min(times_ms)), p95_ms=float(p95), n=len(times_ms))
+        best, worst = float(min(times_ms)), float(max(times_ms))
+        return cls(p50_ms=float(p50), best_ms=best, p95_ms=float(p95), max_ms=worst, n=len(times_ms))
 
 
 def timed(call: Callable[[], object], *, warm: int, repeats: int) -> Spread:

@@ -78,6 +78,18 @@ async def started(posts: Sequence[Post]) -> AsyncIterator[list[Worker]]:
         await _end(processes)
 
 
+@asynccontextmanager
+async def running(post: Post) -> AsyncIterator[Worker]:
+    """One such process beside whatever else runs, with no bar; ends it whatever happens."""
+    process = await _start(post)
+    try:
+        worker = Worker(post, process)
+        worker.ready = await worker.hear(LOAD_DEADLINE_S)
+        yield worker
+    finally:
+        await _end([process])
+
+
 async def _start(post: Post) -> asyncio.subprocess.Process:
     limits = dict.fromkeys(_THREAD_LIMITS, str(post.threads))
     return await asyncio.create_subprocess_exec(
