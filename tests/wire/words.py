@@ -64,7 +64,7 @@ EXAMPLES: dict[str, Said] = {
         Want(bytes(range(32)), 0, 3),
         Piece(b"abc"),
         Loaded(1_000, 64, 90_000, True),
-        Join((Way(3, 4, False, "127.0.0.1:4002"), Way(3, 5, True, "")), 9),
+        Join((Way(3, 4, False, "127.0.0.1:4002"), Way(3, 5, True, "", bytes.fromhex("01 0007"))), 9),
         Joined(),
         Open(1),
         Opened(1),
@@ -104,7 +104,7 @@ groups = st.builds(GroupSpec, u16, st.lists(stages, max_size=4).map(tuple))
 digests = st.binary(min_size=32, max_size=32)
 files = st.builds(FileSpec, digests, u64)
 visits = st.builds(Visit, streams, u16, u32, floats(0, 1e12), floats(0, 1e12), floats(0, 1e12))
-ways = st.builds(Way, u16, u16, st.booleans(), texts)
+ways = st.builds(Way, u16, u16, st.booleans(), texts, st.binary(min_size=3, max_size=3))
 
 any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Hello, u32, texts, st.sampled_from(["coordinator", "station"]), texts),

@@ -13,11 +13,11 @@ from typing import Final
 import msgspec
 
 from trisplit.errors import PeerProblem
-from trisplit.mesh.flow import flows
 from trisplit.mesh.link import Link
 from trisplit.mesh.peers import SILENCE_S, Peer, Peers
 from trisplit.mesh.plan import Group, Plan
 from trisplit.mesh.streams import Stream, has_room, pieces
+from trisplit.mesh.ways import ways, with_routes
 from trisplit.models.convert import Dtype
 from trisplit.models.decoder import chunks
 from trisplit.models.ends import Ends
@@ -45,7 +45,6 @@ from trisplit.wire.messages import (
     Sample,
     Sampling,
     StageSpec,
-    Way,
 )
 
 LOAD_DEADLINE_S: Final = 600.0  # from one stage to the next: the first load converts weights
@@ -91,10 +90,11 @@ class Coordinator:
         *,
         sessions: int = 1,
         silence_s: float | None = None,
+        routed: bool = False,
     ) -> None:
-        """`ends` is None for a ring. `sessions` may be open at once; one more waits."""
+        """`ends` is None for a ring. `sessions` may be open at once; one more waits. `routed`: see `ways`."""
         self.model, self.ends, self.plan, self.sessions = model, ends, plan, sessions
-        self._addresses = addresses
+        self._addresses, self._routed = addresses, routed
         self._mesh = secrets.token_hex(8)
         self._silence_s = SILENCE_S if silence_s is None else silence_s
         self._end = len(plan.groups)  # the number frames to us are addressed to
@@ -169,22 +169,13 @@ class Coordinator:
 
     async def _join(self) -> None:
         """Tells each station where what it leaves goes."""
-        ways: dict[str, list[Way]] = {share.station: [] for share in self.plan.shares}
-        for flow in flows(self.plan):
-            way = Way(flow.source, flow.target, flow.residual, self._address_of(flow.target))
-            ways[self._homes[flow.source]].append(way)
+        told = ways(self.plan, self._addresses)
         joining = [
             self._peers.question(self._peers[name], Join(tuple(those), self._end), Joined)
-            for name, those in ways.items()
+            for name, those in (with_routes(told) if self._routed else told).items()
         ]
         for joined in joining:
             await self._peers.wait(joined, JOIN_DEADLINE_S, "the stations' connections to each other")
-
-    def _address_of(self, group: int) -> str:
-        """Where frames for a group are sent by stations: in a star all come to the coordinator."""
-        if group == self._end or self.plan.topology == "star":
-            return ""
-        return self._addresses[self._homes[group]]
 
     async def facts(self) -> list[StationFacts]:
         """What each station holds, and its memory now."""

@@ -267,6 +267,7 @@ class Held:
                 payload=rows.data.cast("B"),
                 dtype=F32,
                 residual=flow.residual,
+                route=0 if flow.residual else said.route,
             )
             frames.append(on)
         return frames

@@ -20,6 +20,7 @@ from trisplit.mesh.flow import Flow
 from trisplit.mesh.holding import Held, LoadedGroup, Work
 from trisplit.mesh.link import Link, connect, fault
 from trisplit.mesh.loading import understand
+from trisplit.mesh.onward import Onward
 from trisplit.mesh.server import listen
 from trisplit.mesh.tail import Tail
 from trisplit.models.sampling import Sampling
@@ -65,7 +66,7 @@ class Station:
         self._mesh: str | None = None  # of the coordinator; rows of another are late or lost
         self._held: Held | None = None
         self._links: dict[str, Link] = {}
-        self._ways: dict[int, Callable[[Activation], None]] = {}
+        self._onward = Onward()
         self._running = False  # or about to
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="stages")  # one run at a time
 
@@ -162,11 +163,11 @@ class Station:
         held.flows = {n: tuple(_flow(way) for way in order.ways if way.source == n) for n in held.groups}
         for way in order.ways:
             if way.target in held.groups:
-                self._ways[way.target] = held.take
+                self._onward.add(way, held.take)
             elif way.address:
-                self._ways[way.target] = (await self._link_to(way.address)).send
+                self._onward.add(way, (await self._link_to(way.address)).send)
             else:
-                self._ways[way.target] = link.send
+                self._onward.add(way, link.send)
 
     async def _link_to(self, address: str) -> Link:
         if address not in self._links:
@@ -175,7 +176,7 @@ class Station:
         return self._links[address]
 
     async def _leave(self) -> None:
-        self._ways.clear()
+        self._onward = Onward()
         while self._links:
             await self._links.popitem()[1].close()
 
@@ -227,7 +228,7 @@ class Station:
         try:
             for on in result():
                 if held is self._held:
-                    self._way(on.group)(on)
+                    self._onward.send(on)
         except Problem as problem:
             self._report(problem, said.stream)
         except Exception as error:  # the engine's own: out of memory, above all
@@ -238,12 +239,6 @@ class Station:
         """A failure nobody foresaw: its traceback goes to our output, its gist to the coordinator."""
         _LOG.exception("station %s failed", self.name)
         return OwnProblem(f"station {self.name} failed: {what}", fix="see the station's output")
-
-    def _way(self, group: int) -> Callable[[Activation], None]:
-        way = self._ways.get(group)
-        if way is None:
-            raise PeerProblem(f"no way to group {group} from station {self.name}", fix=SAME_VERSION)
-        return way
 
     def _report(self, problem: Problem, stream: int) -> None:
         """Tells the coordinator what went wrong on the way on."""

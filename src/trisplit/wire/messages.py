@@ -21,6 +21,7 @@ Stream = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
 Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
 Name = Annotated[str, msgspec.Meta(max_length=200)]
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+Response = Annotated[bytes, msgspec.Meta(min_length=3, max_length=3)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -140,13 +141,16 @@ class Piece(Word, frozen=True):
 class Way(Part, frozen=True):
     """Where what group `source` leaves goes: to group `target` at HOST:PORT, or empty for the coordinator.
 
-    With `residual` it is not that group's input but the residual it adds.
+    With `residual` it is not that group's input but the residual it adds. `route` is the response
+    (`trisplit.wire.route`) that tells the route its frames carry on from there, `00 0000` where they carry
+    none. Every address a station is told for the first time is its next neighbour number, from 1.
     """
 
     source: U16
     target: U16
     residual: bool
     address: Name
+    route: Response = bytes(3)
 
 
 class Join(Word, frozen=True):
