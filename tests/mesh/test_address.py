@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trisplit.errors import RequestProblem
-from trisplit.mesh.address import host_and_port, is_loopback
+from trisplit.mesh.address import host_and_port, is_loopback, neighbours
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,14 @@ def test_what_is_no_address(address: str) -> None:
 def test_ports_end_at_65535() -> None:
     with pytest.raises(RequestProblem, match="port 65536 does not exist"):
         host_and_port("host:65536")
+
+
+def test_neighbours_have_the_ports_after_it_or_any_free_one() -> None:
+    assert neighbours("h:4001", 3) == ["h:4001", "h:4002", "h:4003"]
+    assert neighbours("[::1]:0", 2) == ["[::1]:0", "[::1]:0"]
+    assert neighbours("h:65535", 1) == ["h:65535"]
+    with pytest.raises(RequestProblem, match="port 65536 does not exist"):
+        neighbours("h:65535", 2)
 
 
 @pytest.mark.parametrize(

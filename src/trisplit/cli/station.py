@@ -15,22 +15,32 @@ def station(
         "127.0.0.1:0", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one. Loopback only."
     ),
     name: str = typer.Option("", help="What to be called; default: its process id."),
-    as_json: bool = typer.Option(False, "--json", help="Announce the address as one JSON object."),
+    count: int = typer.Option(
+        1, min=1, max=1000, help="Stations in this process, each at a port of its own: PORT, PORT + 1, …"
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Announce each address as one JSON object."),
     until_stdin_closes: bool = typer.Option(False, hidden=True, help="End when standard input ends."),
 ) -> None:
-    """Start an empty station: it holds nothing until a coordinator loads it."""
+    """Start an empty station, or several: it holds nothing until a coordinator loads it."""
     if until_stdin_closes:
         _end_with_stdin()  # before anything heavy: the parent may be gone already
+    import asyncio
     import json
 
     import uvloop
 
+    from trisplit.mesh.address import neighbours
     from trisplit.mesh.station import serve
 
     def announce(address: str) -> None:
         print(json.dumps({"listening": address}) if as_json else f"listening on {address}", flush=True)
 
-    uvloop.run(serve(listen, name=name, announce=announce))
+    async def serve_all() -> None:
+        places = neighbours(listen, count)
+        names = [f"{name}-{i}" if name and count > 1 else name for i in range(1, count + 1)]
+        await asyncio.gather(*(serve(p, name=n, announce=announce) for p, n in zip(places, names)))
+
+    uvloop.run(serve_all())
 
 
 def _end_with_stdin() -> None:

@@ -26,6 +26,18 @@ def host_and_port(address: str) -> tuple[str, int]:
     return bare, int(port)
 
 
+def neighbours(address: str, count: int) -> list[str]:
+    """The address and those at the ports after it; port 0, any free one, has itself for a neighbour.
+
+    >>> neighbours("127.0.0.1:4001", 3), neighbours("[::1]:0", 2)
+    (['127.0.0.1:4001', '127.0.0.1:4002', '127.0.0.1:4003'], ['[::1]:0', '[::1]:0'])
+    """
+    host, (_, port) = address.rpartition(":")[0], host_and_port(address)
+    places = [f"{host}:{port and port + i}" for i in range(count)]
+    host_and_port(places[-1])
+    return places
+
+
 def is_loopback(host: str) -> bool:
     """Whether a socket bound to this host can be reached from this machine only."""
     if host == "localhost":
