@@ -283,7 +283,7 @@ class Forwarder:
 def _runs_before_others() -> bool:
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(os.sched_get_priority_min(os.SCHED_FIFO)))
-    except PermissionError:
+    except OSError:
         return False
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import time
@@ -12,14 +13,15 @@ _TIMESPEC: Final = struct.Struct("@qq")
 
 
 def stamp(sock: socket.socket) -> None:
-    """Has the kernel stamp what this socket receives."""
-    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    """Has the kernel stamp what this socket receives, if it can; `receive` goes by its own clock else."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
 
 
 def receive(sock: socket.socket, n_bytes: int) -> tuple[bytes, int]:
     """At most `n_bytes`, and when the last of them came, in ns of the clock on the wall (`time.time_ns`).
 
-    Nothing, and now, at the end of the stream. Raises what `recv` raises.
+    Nothing at the end of the stream. Raises what `recv` raises.
     """
     chunk, stamps, _, _ = sock.recvmsg(n_bytes, socket.CMSG_SPACE(_TIMESPEC.size))
     if not stamps:
