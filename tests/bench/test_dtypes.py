@@ -10,35 +10,17 @@ import numpy as np
 import pytest
 
 from trisplit.assets import fetch, held_out, read_articles
-from trisplit.bench.dtypes import dtypes, scores, windows_of
+from trisplit.bench.dtypes import dtypes, windows_of
 from trisplit.bench.weights import weight_bytes
 from trisplit.errors import RequestProblem
 from trisplit.models.decoder import Decoder
 from trisplit.models.model import open_model
+from trisplit.models.predictions import scores
 
 Tiny = Callable[[str], Path]
 
 TEXTS = [f"Text {n}: {'the tide goes out and comes in again; ' * n}" for n in range(1, 12)]
 TOKENS = 100
-
-
-def logits(*rows: list[float]) -> np.ndarray:
-    """Logits of these probabilities, off by a constant as real ones are."""
-    return (np.log(np.array(rows)) + 5).astype(np.float32)
-
-
-def test_scores_worked_out_by_hand() -> None:
-    exact, twin = logits([0.5, 0.25, 0.25], [0.1, 0.8, 0.1]), logits([0.25, 0.5, 0.25], [0.1, 0.8, 0.1])
-    measured = scores(exact, twin, np.array([0, 2]))
-    divergence = 0.5 * math.log(2) + 0.25 * math.log(0.5)
-    assert measured[0] == pytest.approx([divergence, 0, -math.log(0.25), -math.log(0.5)], abs=1e-6)
-    assert measured[1] == pytest.approx([0, 1, -math.log(0.1), -math.log(0.1)], abs=1e-6)
-
-
-def test_logits_far_from_zero_do_not_overflow() -> None:
-    exact = np.array([[1e4, 1e4 - 1, -1e4]], np.float32)
-    divergence, agree, *_ = scores(exact, exact - 7, np.array([0]))[0]
-    assert (divergence, agree) == (pytest.approx(0, abs=1e-9), 1)
 
 
 def test_windows_are_beginnings_of_texts_spread_evenly(tiny: Tiny) -> None:

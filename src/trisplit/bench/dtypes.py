@@ -17,10 +17,9 @@ from trisplit.errors import RequestProblem
 from trisplit.models.convert import Dtype
 from trisplit.models.decoder import chunks
 from trisplit.models.model import Model, context_for, open_model
+from trisplit.models.predictions import Doubles, scores
 from trisplit.models.session import Floats, StageSession, Tracks
 from trisplit.models.tokenizer import Tokenizer
-
-Doubles = NDArray[np.float64]
 
 # Rows whose logits are held at once: a large vocabulary takes a megabyte a row.
 HEAD_ROWS: Final = 16
@@ -122,22 +121,6 @@ def _pieces(
         for x, y, ids in zip(truth, residuals, passages)
         for i in range(0, len(x), HEAD_ROWS)
     ]
-
-
-def scores(exact: Floats, twin: Floats, next_ids: NDArray[np.int64]) -> Doubles:
-    """[rows, 4]: divergence, whether the likeliest agree, and the surprise at the next id of twin and f32."""
-    p, q = _log_softmax(exact), _log_softmax(twin)
-    rows = np.arange(len(p))
-    divergence = (np.exp(p) * (p - q)).sum(axis=-1)
-    agree = p.argmax(axis=-1) == q.argmax(axis=-1)
-    return np.stack([divergence, agree, -q[rows, next_ids], -p[rows, next_ids]], axis=-1)
-
-
-def _log_softmax(logits: Floats) -> Doubles:
-    wide = logits.astype(np.float64)
-    wide -= wide.max(axis=-1, keepdims=True)
-    wide -= np.log(np.exp(wide).sum(axis=-1, keepdims=True))
-    return wide
 
 
 def _row(model: Model, dtype: Dtype, measured: Doubles) -> DtypeRow:

@@ -15,7 +15,7 @@ import time
 import typer
 
 from trisplit import __version__
-from trisplit.cli import answer, bench, show, station
+from trisplit.cli import answer, bench, gate, show, station
 from trisplit.errors import Problem, RequestProblem
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app = typer.Typer(
 for module in (answer, show, station):
     module.add_to(app)
 app.add_typer(bench.app, name="bench")
+app.add_typer(gate.app, name="gate")
 
 
 def _version(wanted: bool) -> None:

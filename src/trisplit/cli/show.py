@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trisplit.cli.answer import AsJson, Context, Cut, DtypeOption, ModelArgument
+from trisplit.cli.printing import print_result
 
 if TYPE_CHECKING:
     from trisplit.mesh.plan import Plan
     from trisplit.mesh.room import Room
-    from trisplit.table import Table
 
 MOST_STATIONS = 1000
 
@@ -46,7 +46,7 @@ def inspect(model: ModelArgument, as_json: AsJson = False) -> None:
     from trisplit.cli.names import find_model
 
     seen = inspecting.inspect(model, find_model(model))
-    _print(seen.as_json() if as_json else None, list(seen.tables()), list(seen.notes()))
+    print_result(seen.as_json() if as_json else None, list(seen.tables()), list(seen.notes()))
     if seen.unsupported:
         raise typer.Exit(1)
 
@@ -74,7 +74,7 @@ def plan(
     tokens = context_for(opened.config, context)
     drawn = plan_model(opened, rooms, cut=cut, dtype=asked.dtype, context=tokens)
     facts = {"model": model, "dtype": dtype, "context": tokens} | _plan_facts(drawn, rooms)
-    _print(facts if as_json else None, [drawn.table()])
+    print_result(facts if as_json else None, [drawn.table()])
 
 
 # --- fetch ----------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def _fetch(name: str, as_json: bool) -> None:
     asset, n_bytes = ASSETS[name], sum(file.stat().st_size for file in files)
     facts = {"name": name, "path": str(path), "licence": asset.licence, "bytes": n_bytes, "what": asset.what}
     lines = [str(path), f"{n_bytes:,} bytes, licence: {asset.licence}"]
-    _print(facts if as_json else None, (), lines)
+    print_result(facts if as_json else None, (), lines)
 
 
 def _list_assets(as_json: bool) -> None:
@@ -106,7 +106,7 @@ def _list_assets(as_json: bool) -> None:
         for name, asset in ASSETS.items()
     )
     facts = {"rows": [dict(zip(columns, row)) for row in rows]}
-    _print(facts if as_json else None, [Table(columns, rows)])
+    print_result(facts if as_json else None, [Table(columns, rows)])
 
 
 # --- plan -----------------------------------------------------------------------------------------
@@ -150,25 +150,3 @@ def _plan_facts(drawn: Plan, rooms: Iterable[Room]) -> dict[str, Any]:
         ],
         "spares": list(drawn.spares),
     }
-
-
-# --- printing -------------------------------------------------------------------------------------
-
-
-def _print(facts: dict[str, Any] | None, tables: Sequence[Table], lines: Sequence[str] = ()) -> None:
-    """The facts as JSON; without them the tables, drawn where there is a terminal, and the lines."""
-    import json
-    import sys
-
-    from rich.console import Console
-
-    if facts is not None:
-        print(json.dumps(facts))
-        return
-    draw = Console().print if sys.stdout.isatty() else print
-    for table in tables:
-        draw(table)
-        if lines or table is not tables[-1]:
-            print()
-    for line in lines:
-        print(line)
