@@ -12,10 +12,10 @@ import pytest
 
 from tests.tiny import VARIANTS
 from trisplit.errors import PlanProblem
+from trisplit.mesh.calling import connect
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.cuts import CUTS
-from trisplit.mesh.link import connect
 from trisplit.mesh.room import Room
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.decoder import PREFILL_CHUNK, Decoder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -11,8 +12,11 @@ import picows
 from tests.wire.words import EXAMPLES
 from trisplit.errors import PeerProblem, Problem
 from trisplit.mesh import link as link_module
-from trisplit.mesh.link import Link, connect
+from trisplit.mesh.calling import connect
+from trisplit.mesh.door import Tally
+from trisplit.mesh.link import Link
 from trisplit.mesh.server import Server, listen
+from trisplit.mesh.trust import NOBODY, Trust
 from trisplit.wire.frame import Activation
 from trisplit.wire.messages import (
     Bye,
@@ -31,6 +35,7 @@ from trisplit.wire.messages import (
 COORDINATOR = Hello(1, "attic", "coordinator", "desk")
 UPSTREAM = Hello(1, "attic", "station", "s1")
 WELCOME = Welcome(1, "s2", 1, "a cpu", "a runtime")
+SECRET = b"a secret of the tests"
 ROW = Activation(1, 0, 0, 0, 1, bytes(2304))
 TIME_S = 5.0
 
@@ -63,21 +68,29 @@ async def answer_all(link: Link) -> None:
 
 
 @asynccontextmanager
-async def station(accept: Accept = answer_all, greeting_s: float = TIME_S) -> AsyncIterator[Server]:
-    server = await listen("127.0.0.1", 0, welcome=WELCOME, accept=accept, greeting_s=greeting_s)
+async def station(
+    accept: Accept = answer_all,
+    greeting_s: float = TIME_S,
+    trust: Trust = NOBODY,
+    tls: ssl.SSLContext | None = None,
+    tally: Tally | None = None,
+) -> AsyncIterator[Server]:
+    how = {"trust": trust, "tls": tls, "tally": tally, "greeting_s": greeting_s}
+    server = await listen("127.0.0.1", 0, welcome=WELCOME, accept=accept, **how)
     try:
         yield server
     finally:
         await server.close()
 
 
-async def call(server: Server, hello: Hello = COORDINATOR) -> Link:
-    return await connect(f"127.0.0.1:{server.port}", hello=hello, deadline_s=TIME_S)
+async def call(server: Server, hello: Hello = COORDINATOR, trust: Trust = NOBODY, address: str = "") -> Link:
+    address = address or f"127.0.0.1:{server.port}"
+    return await connect(address, hello=hello, deadline_s=TIME_S, trust=trust)
 
 
-async def call_and_open(server: Server) -> Link:
+async def call_and_open(server: Server, address: str = "", trust: Trust = NOBODY) -> Link:
     """A coordinator's link with stream 1 open."""
-    link = await call(server)
+    link = await call(server, trust=trust, address=address)
     link.send(EXAMPLES["Load"])
     await link.expect(type(EXAMPLES["Loading"]), TIME_S)
     await link.expect(Loaded, TIME_S)

@@ -24,7 +24,8 @@ from tests.mesh.peers import (
 )
 from tests.wire.words import EXAMPLES, framed
 from trisplit.errors import PeerProblem, Problem
-from trisplit.mesh.link import Link, connect
+from trisplit.mesh.calling import connect
+from trisplit.mesh.link import Link
 from trisplit.wire.frame import Activation
 from trisplit.wire.messages import (
     Hello,

@@ -24,8 +24,9 @@ from tests.mesh.peers import (
 from tests.wire.test_batch import heard, sent
 from tests.wire.words import EXAMPLES, framed
 from trisplit.errors import OwnProblem, PeerProblem
-from trisplit.mesh.link import Link, connect
-from trisplit.wire import frame, messages
+from trisplit.mesh.calling import connect
+from trisplit.mesh.link import Link
+from trisplit.wire import frame, messages, packing
 from trisplit.wire.batch import split
 from trisplit.wire.frame import Activation
 from trisplit.wire.messages import Bye, Facts, Fault, Hello, Joined, Pong
@@ -152,7 +153,7 @@ def test_the_end_of_a_link_sends_what_waits_before_its_last_word(how: str) -> No
             frames = heard(await closed(listener))
             assert [positions(one) for one in frames] == [[0], [1], []]
             assert [frame.decode(one)[0] for one in frames] == [1, 2, 3]
-            last = messages.decode(body(frames[-1]))  # type: ignore[arg-type]
+            last = packing.decode(body(frames[-1]))  # type: ignore[arg-type]
             assert isinstance(last, Fault if how in ("close_with", "Fault") else Bye)
 
     asyncio.run(dialogue())

@@ -9,7 +9,8 @@ import pytest
 
 from trisplit.errors import OwnProblem, PeerProblem, RequestProblem
 from trisplit.models.sampling import Sampling
-from trisplit.wire.messages import Sample, decode, encode
+from trisplit.wire.messages import Sample
+from trisplit.wire.packing import decode, encode
 
 EDGES: dict[str, tuple[float, ...]] = {
     "temperature": (-1e-9, 0.0, 100.0, 100.001, 1e300, math.inf, -math.inf, math.nan),

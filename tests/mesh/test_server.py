@@ -8,6 +8,7 @@ import pytest
 
 from tests.mesh.peers import (
     ROW,
+    SECRET,
     TIME_S,
     UPGRADE,
     WELCOME,
@@ -19,8 +20,11 @@ from tests.mesh.peers import (
     station,
 )
 from trisplit.errors import PeerProblem, RequestProblem
+from trisplit.mesh import server as server_module
+from trisplit.mesh.door import Tally
 from trisplit.mesh.link import Link
 from trisplit.mesh.server import listen
+from trisplit.mesh.trust import Trust
 from trisplit.wire.frame import Activation
 from trisplit.wire.messages import (
     Pong,
@@ -60,7 +64,7 @@ def test_a_caller_that_never_says_hello_is_told_so() -> None:
         async with station(greeting_s=0.1) as server:
             _, raw = await raw_call(server.port)
             code, reason = await asyncio.wait_for(raw.closed, TIME_S)
-            assert (code, reason) == (1011, "a caller said nothing for 0.1 s")
+            assert (code, reason) == (1011, "a caller did not greet us within 0.1 s")
 
     asyncio.run(dialogue())
 
@@ -95,8 +99,47 @@ def test_closing_the_server_says_bye_to_everybody() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "example.com"])
 def test_nobody_listens_beyond_loopback(host: str) -> None:
-    with pytest.raises(RequestProblem, match="can be reached from other machines"):
+    with pytest.raises(RequestProblem, match="can be reached from other machines, and there is no secret"):
         asyncio.run(listen(host, 0, welcome=WELCOME, accept=answer_all))
+
+
+def test_with_a_secret_it_listens_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "is_loopback", lambda _: False)
+    trust = Trust(secret=SECRET)
+
+    async def dialogue() -> None:
+        async with station(trust=trust) as server:
+            await (await call(server, trust=trust)).close()
+
+    asyncio.run(dialogue())
+
+
+def test_what_is_no_host_to_listen_on() -> None:
+    trust = Trust(secret=SECRET)
+    for host in ("x" * 64 + ".y", "a\0b", "192.0.2.1"):
+        with pytest.raises(RequestProblem, match="cannot listen on"):
+            asyncio.run(listen(host, 0, welcome=WELCOME, accept=answer_all, trust=trust))
+
+
+def test_who_comes_when_it_is_full_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "MAX_LINKS", 2)
+
+    async def dialogue() -> None:
+        tally = Tally()
+        async with station(tally=tally) as server:
+            first, second = await call(server), await call(server)
+            third = await call(server)
+            assert "gave up: 2 others are connected already" in (await end_of(third)).what
+            await third.close()
+            await first.close()
+            fourth = await call_and_open(server)
+            fourth.send(ROW)
+            await fourth.expect(Activation, TIME_S)
+            await fourth.close()
+            await second.close()
+        assert tally.refused == 1
+
+    asyncio.run(dialogue())
 
 
 def test_a_port_in_use_is_a_request_problem() -> None:

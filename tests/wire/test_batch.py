@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.wire.test_frame import ONE_AS_BYTES
 from tests.wire.words import activations, any_message, framed, u32
 from trisplit.errors import PeerProblem
-from trisplit.wire import frame, messages
+from trisplit.wire import frame, packing
 from trisplit.wire.batch import MOST_BYTES, MOST_FRAMES, Batcher, split
 from trisplit.wire.frame import Activation
 from trisplit.wire.messages import Ping
@@ -97,7 +97,7 @@ def test_a_frame_too_long_to_share_passes_alone_and_in_order() -> None:
 
 
 any_frame = st.builds(frame.encode_activation, activations(), u32) | st.builds(
-    lambda said, sequence: frame.encode_control(messages.encode(said), sequence), any_message, u32
+    lambda said, sequence: frame.encode_control(packing.encode(said), sequence), any_message, u32
 )
 long_frame = st.integers(0, 40).map(lambda n: rows(27 + 4 + 1024 * n))
 payloads = st.lists(

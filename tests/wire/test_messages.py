@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.wire.words import EXAMPLES, any_message
 from trisplit.errors import OwnProblem, PeerProblem
-from trisplit.wire import messages
+from trisplit.wire import packing
 from trisplit.wire.frame import Activation
 from trisplit.wire.messages import Bye, Message, Ping
 
@@ -29,40 +29,40 @@ def test_there_is_an_example_of_every_message() -> None:
 
 
 def test_the_bytes_of_a_message() -> None:
-    assert messages.encode(Ping(7)) == b"\x82\xa4type\xa4Ping\xa5nonce\x07"
-    assert messages.decode(b"\x82\xa5nonce\xcc\xff\xa4type\xa4Ping") == Ping(255)
+    assert packing.encode(Ping(7)) == b"\x82\xa4type\xa4Ping\xa5nonce\x07"
+    assert packing.decode(b"\x82\xa5nonce\xcc\xff\xa4type\xa4Ping") == Ping(255)
 
 
 @given(any_message)
 def test_round_trip(message: Message) -> None:
-    assert messages.decode(messages.encode(message)) == message
+    assert packing.decode(packing.encode(message)) == message
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
 def test_cut_anywhere_or_grown_it_is_refused(message: Message) -> None:
-    data = messages.encode(message)
+    data = packing.encode(message)
     for n_bytes in range(len(data)):
         with pytest.raises(PeerProblem):
-            messages.decode(data[:n_bytes])
+            packing.decode(data[:n_bytes])
     with pytest.raises(PeerProblem, match="trailing"):
-        messages.decode(data + b"\xc0")
+        packing.decode(data + b"\xc0")
 
 
 @pytest.mark.parametrize("name", [type(said).__name__ for said in MESSAGES])
 def test_no_field_may_be_added_or_left_out(name: str) -> None:
     with pytest.raises(PeerProblem, match="unknown field `more`"):
-        messages.decode(packed(name, more=1))
+        packing.decode(packed(name, more=1))
     for field in type(EXAMPLES[name]).__struct_fields__:
         if (name, field) != ("Fault", "stream"):
             with pytest.raises(PeerProblem, match=f"missing required field `{field}`"):
-                messages.decode(packed(name, **{field: ...}))
+                packing.decode(packed(name, **{field: ...}))
 
 
 @pytest.mark.parametrize("name", [type(said).__name__ for said in MESSAGES])
 def test_no_field_may_be_of_another_type(name: str) -> None:
     for field in type(EXAMPLES[name]).__struct_fields__:
         with pytest.raises(PeerProblem, match=rf"(Expected .*|unknown field `a`) - at `\$\.{field}`"):
-            messages.decode(packed(name, **{field: {"a": 1}}))
+            packing.decode(packed(name, **{field: {"a": 1}}))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_no_field_may_be_of_another_type(name: str) -> None:
 )
 def test_no_field_may_be_out_of_range(name: str, field: str, value: object) -> None:
     with pytest.raises(PeerProblem, match=rf"\$\.{field}"):
-        messages.decode(packed(name, **{field: value}))
+        packing.decode(packed(name, **{field: value}))
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_no_field_may_be_out_of_range(name: str, field: str, value: object) -> N
 )
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(PeerProblem, match="a control message that cannot be read") as caught:
-        messages.decode(data)
+        packing.decode(data)
     assert len(caught.value.what) < 300
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_a_peer_problem(data: bytes) -> None:
     try:
-        message = messages.decode(data)
+        message = packing.decode(data)
     except PeerProblem:
         return
     assert isinstance(message, Message)
@@ -137,4 +137,4 @@ def test_any_bytes_are_a_message_or_a_peer_problem(data: bytes) -> None:
 @pytest.mark.parametrize("message", [Ping(2**64), Bye("\ud800")], ids=["too wide", "half a character"])
 def test_what_cannot_be_packed_is_our_own_problem(message: Message) -> None:
     with pytest.raises(OwnProblem, match="cannot be packed"):
-        messages.encode(message)
+        packing.encode(message)

@@ -27,7 +27,7 @@ from trisplit.wire.messages import (
     Pong,
     Welcome,
 )
-from trisplit.wire.session import Said, Session
+from trisplit.wire.session import MAX_STREAMS, Said, Session
 
 UPSTREAM_HELLO = Hello(1, "attic", "station", "s1")
 CALLER, CALLED = "caller", "called"
@@ -59,6 +59,8 @@ def station_link() -> Pair:
     return Pair(Session("upstream"), Session("station"))
 
 
+CHALLENGED = "caller:Hello called:Challenge"
+PROVED = CHALLENGED + " caller:Proof called:Counterproof"
 LOADING = "caller:Hello called:Welcome caller:Load"
 LOADED = LOADING + " called:Loading called:Loaded"
 JOINED = LOADED + " caller:Join called:Joined"
@@ -68,8 +70,12 @@ QUESTIONS = " caller:Ask caller:Ping called:Ping"
 # Fault and Bye may be said everywhere, and anything not listed nowhere.
 COORDINATOR_PLACES = {
     "start": ("", "Hello", ""),
-    "met": ("caller:Hello", "", "Welcome"),
+    "met": ("caller:Hello", "", "Welcome Challenge"),
+    "challenged": (CHALLENGED, "Proof", ""),
+    "proving": (CHALLENGED + " caller:Proof", "", "Counterproof"),
+    "proved": (PROVED, "", "Welcome"),
     "empty": ("caller:Hello called:Welcome", "Load Ask Recall Ping", "Ping"),
+    "empty by a secret": (PROVED + " called:Welcome", "Load Ask Recall Ping", "Ping"),
     "loading": (LOADING, "Ask Recall Ping", "Loading Need Want Loaded Ping"),
     "loading on": (LOADING + " called:Loading", "Ask Recall Ping", "Loading Need Want Loaded Ping"),
     "in need": (LOADING + " called:Need", "Offer Ask Recall Ping", "Loading Want Ping"),
@@ -99,8 +105,12 @@ COORDINATOR_PLACES = {
 }
 STATION_PLACES = {
     "start": ("", "Hello", ""),
-    "met": ("caller:Hello", "", "Welcome"),
+    "met": ("caller:Hello", "", "Welcome Challenge"),
+    "challenged": (CHALLENGED, "Proof", ""),
+    "proving": (CHALLENGED + " caller:Proof", "", "Counterproof"),
+    "proved": (PROVED, "", "Welcome"),
     "flowing": ("caller:Hello called:Welcome", "Activation Ping", "Ping"),
+    "flowing by a secret": (PROVED + " called:Welcome", "Activation Ping", "Ping"),
     "asked": ("caller:Hello called:Welcome caller:Ping called:Ping", "Activation Pong", "Pong"),
 }
 
@@ -211,6 +221,17 @@ def test_several_streams_at_once() -> None:
         pair.called.receive(framed(Activation(9, 0, 0, 0, 1, bytes(4)), pair.sent[CALLER]))
 
 
+def test_only_so_many_streams_at_once() -> None:
+    pair = brought("coordinator", JOINED)
+    for stream in range(1, MAX_STREAMS + 1):
+        pair.say(CALLER, Open(stream))
+    one_more = Open(MAX_STREAMS + 1)
+    with pytest.raises(OwnProblem, match="Open of stream 1025 while 1,024 are open"):
+        pair.caller.send(one_more)
+    with pytest.raises(PeerProblem, match="Open of stream 1025 while 1,024 are open"):
+        pair.called.receive(framed(one_more, pair.sent[CALLER]))
+
+
 @pytest.mark.parametrize("stream", [1, 4, 5])
 def test_no_stream_number_is_used_twice(stream: int) -> None:
     pair = brought("coordinator", JOINED)
@@ -267,11 +288,11 @@ def test_an_answer_must_be_to_the_question() -> None:
     with pytest.raises(OwnProblem, match="Pong to no Ping"):
         pair.called.send(Pong(8))
     with pytest.raises(OwnProblem, match="Facts to no Ask"):
-        pair.called.send(Facts(1, 1, 1.0))
+        pair.called.send(Facts(1, 1, 1.0, 0))
     pair.say(CALLED, Pong(7))
     pair.say(CALLER, Ping(8))
     pair.say(CALLER, Ask())
-    pair.say(CALLED, Facts(1, 1, 1.0))
+    pair.say(CALLED, Facts(1, 1, 1.0, 0))
     pair.say(CALLER, Ask())
 
 

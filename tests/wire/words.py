@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from trisplit.wire import frame, messages, route
+from trisplit.wire import frame, packing, route
 from trisplit.wire.frame import Activation
 from trisplit.wire.messages import (
     MAX_PIECE,
     Ask,
     Bye,
+    Challenge,
     Close,
     Closed,
+    Counterproof,
     Facts,
     Fault,
     Fence,
@@ -31,6 +33,7 @@ from trisplit.wire.messages import (
     Piece,
     Ping,
     Pong,
+    Proof,
     Recall,
     Recalled,
     Sample,
@@ -47,6 +50,9 @@ EXAMPLES: dict[str, Said] = {
     type(said).__name__: said
     for said in (
         Hello(1, "attic", "coordinator", "desk"),
+        Challenge(bytes(range(32))),
+        Proof(bytes(range(32, 64)), bytes(range(64, 96))),
+        Counterproof(bytes(range(96, 128))),
         Welcome(1, "s1", 4242, "a cpu", "a runtime 1.2"),
         Load(
             b"{}",
@@ -74,7 +80,7 @@ EXAMPLES: dict[str, Said] = {
         Close(1),
         Closed(1),
         Ask(),
-        Facts(90_000, 12, 3.5),
+        Facts(90_000, 12, 3.5, 2),
         Recall(),
         Recalled((Visit(1, 3, 31, 10.5, 11.0, 12.25),)),
         Ping(7),
@@ -91,6 +97,7 @@ u64 = st.integers(0, 2**64 - 1)
 streams = st.integers(1, 2**32 - 1)
 positive = st.integers(1, 2**32 - 1)
 route_words = st.lists(st.integers(1, 7), max_size=5).map(lambda numbers: route.encode(tuple(numbers)))
+bytes32 = st.binary(min_size=32, max_size=32)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
@@ -108,6 +115,9 @@ ways = st.builds(Way, u16, u16, st.booleans(), texts, st.binary(min_size=3, max_
 
 any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Hello, u32, texts, st.sampled_from(["coordinator", "station"]), texts),
+    st.builds(Challenge, bytes32),
+    st.builds(Proof, bytes32, bytes32),
+    st.builds(Counterproof, bytes32),
     st.builds(Welcome, u32, texts, u32, texts, texts),
     st.builds(
         Load,
@@ -149,7 +159,7 @@ any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Close, streams),
     st.builds(Closed, streams),
     st.builds(Ask),
-    st.builds(Facts, u64, u64, floats(0, 1e12)),
+    st.builds(Facts, u64, u64, floats(0, 1e12), u64),
     st.builds(Recall),
     st.builds(Recalled, st.lists(visits, max_size=3).map(tuple)),
     st.builds(Ping, u64),
@@ -179,4 +189,4 @@ def framed(said: Said, sequence: int) -> bytes:
     """The frame of a word at any place in the sequence, in turn or not."""
     if isinstance(said, Activation):
         return frame.encode_activation(said, sequence)
-    return frame.encode_control(messages.encode(said), sequence)
+    return frame.encode_control(packing.encode(said), sequence)

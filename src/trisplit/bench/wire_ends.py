@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from trisplit.bench.peers import Answer, Line, Order
-from trisplit.mesh.link import Link, connect
+from trisplit.mesh.calling import connect
+from trisplit.mesh.link import Link
 from trisplit.mesh.server import Server, listen
 from trisplit.wire.frame import ROW_BY_ROW, Activation, encode_activation
 from trisplit.wire.messages import VERSION, Hello, Ping, Pong, Welcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,8 +14,8 @@ ModelArgument = Annotated[
 Stations = Annotated[
     str,
     typer.Option(
-        metavar="N|HOST:PORT,…",
-        help="Split over N local station processes, or over stations already running.",
+        metavar="N|[wss://]HOST:PORT,…",
+        help="Split over N local station processes, or over stations already running (wss:// for TLS).",
     ),
 ]
 Cut = Annotated[str, typer.Option(help="How layers become stage groups: layers, thirds or recut.")]
@@ -33,6 +34,14 @@ Threads = Annotated[
 ]
 Context = Annotated[
     int | None, typer.Option(help="Tokens to make room for; default: the model's own, at most 4096.")
+]
+SecretFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="What stations ask for; default: TRISPLIT_SECRET, if it is set."),
+]
+Ca = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Certificates to trust wss:// stations by; default: the system's."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")]
 
@@ -63,6 +72,8 @@ def generate(
     ignore_eos: IgnoreEos = False,
     threads: Threads = None,
     context: Context = None,
+    secret_file: SecretFile = None,
+    ca: Ca = None,
     check: Annotated[bool, typer.Option("--check", help="Also run in one process and compare.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -72,7 +83,15 @@ def generate(
     from trisplit.cli import asking, engines
     from trisplit.models.sampling import Sampling
 
-    where = engines.settings(stations=stations, cut=cut, dtype=dtype, threads=threads, context=context)
+    where = engines.settings(
+        stations=stations,
+        cut=cut,
+        dtype=dtype,
+        threads=threads,
+        context=context,
+        secret_file=secret_file,
+        ca=ca,
+    )
     how = Sampling(
         temperature=temperature,
         top_k=top_k,
@@ -109,6 +128,8 @@ def chat(
     seed: Seed = 0,
     threads: Threads = None,
     context: Context = None,
+    secret_file: SecretFile = None,
+    ca: Ca = None,
 ) -> None:
     """Talk with a model; /reset forgets, /exit ends."""
     import uvloop
@@ -116,7 +137,15 @@ def chat(
     from trisplit.cli import engines, talking
     from trisplit.models.sampling import Sampling
 
-    where = engines.settings(stations=stations, cut=cut, dtype=dtype, threads=threads, context=context)
+    where = engines.settings(
+        stations=stations,
+        cut=cut,
+        dtype=dtype,
+        threads=threads,
+        context=context,
+        secret_file=secret_file,
+        ca=ca,
+    )
     how = Sampling(
         temperature=temperature,
         top_k=top_k,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from trisplit.cli.progress import bars
 from trisplit.errors import RequestProblem, UnknownName
 from trisplit.machine import free_cores, rss_bytes, usable_cores
-from trisplit.mesh.address import host_and_port
+from trisplit.mesh.address import Address
 from trisplit.mesh.coordinator import Coordinator, StationFacts
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.cuts import CUTS
@@ -18,6 +19,7 @@ from trisplit.mesh.fleet import local_stations
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.room import Room
 from trisplit.mesh.streams import Stream
+from trisplit.mesh.trust import NOBODY, Trust, read_trust
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.decoder import Decoder
 from trisplit.models.ends import Ends
@@ -36,13 +38,14 @@ class Settings:
     dtype: Dtype = "f32"
     threads: int | None = None
     context: int | None = None
+    trust: Trust = NOBODY
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """Name → HOST:PORT of stations already running; empty when processes are to be started."""
+        """Name → address of stations already running; empty when processes are to be started."""
         places = [p.strip() for p in self.stations.split(",")] if ":" in self.stations else []
         for place in places:
-            host_and_port(place)
+            Address.read(place)
             if places.count(place) > 1:
                 raise RequestProblem(f"station {place} is named twice", fix="name each station once")
         return {f"s{i}": place for i, place in enumerate(places, 1)}
@@ -65,7 +68,16 @@ class Settings:
         return int(self.stations)
 
 
-def settings(*, stations: str, cut: str, dtype: str, threads: int | None, context: int | None) -> Settings:
+def settings(
+    *,
+    stations: str,
+    cut: str,
+    dtype: str,
+    threads: int | None,
+    context: int | None,
+    secret_file: Path | None = None,
+    ca: Path | None = None,
+) -> Settings:
     """Checks the words a person typed."""
     if cut not in CUTS:
         raise UnknownName("cut", cut, CUTS)
@@ -75,7 +87,8 @@ def settings(*, stations: str, cut: str, dtype: str, threads: int | None, contex
     if threads is not None and not 1 <= threads <= usable_cores():
         cores = usable_cores()
         raise RequestProblem(f"--threads {threads} on {cores} cores", fix=f"use 1 to {cores}")
-    chosen = Settings(stations=stations, cut=cut, dtype=known, threads=threads, context=context)
+    trust = read_trust(secret_file, ca)
+    chosen = Settings(stations=stations, cut=cut, dtype=known, threads=threads, context=context, trust=trust)
     _ = chosen.addresses, chosen.processes  # to be refused now, if they are to be
     return chosen
 
@@ -189,7 +202,8 @@ async def engine(model: Model, s: Settings) -> AsyncIterator[Engine]:
     elif s.processes:
         names = [f"s{i + 1}" for i in range(s.processes)]
         used = [share.station for share in _planned(model, s, names, context).shares]
-        async with local_stations(used) as addresses, _mesh(model, s, addresses, context, names) as mesh:
+        stations = local_stations(used, secret=s.trust.secret)
+        async with stations as addresses, _mesh(model, s, addresses, context, names) as mesh:
             yield mesh
     else:
         yield alone(model, s)
@@ -218,7 +232,7 @@ async def _mesh(
     with bars() as show:
         files = list(show.over(model.files(model.ends, s.dtype), "coordinator", len(model.ends)))
     ends = Ends(model.config, *files, threads=threads)
-    async with Coordinator(model, ends, drawn, addresses) as coordinator:
+    async with Coordinator(model, ends, drawn, addresses, trust=s.trust) as coordinator:
         with bars() as show:
             async for step in coordinator.load(s.dtype, context=context, threads=threads):
                 show.advance(f"station {step.station}", step.done, step.total, step.what)

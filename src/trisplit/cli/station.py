@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 
@@ -12,11 +14,21 @@ def add_to(app: typer.Typer) -> None:
 
 def station(
     listen: str = typer.Option(
-        "127.0.0.1:0", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one. Loopback only."
+        "127.0.0.1:0",
+        metavar="HOST:PORT",
+        help="Where to listen; port 0 takes a free one. Beyond loopback only with a secret.",
     ),
     name: str = typer.Option("", help="What to be called; default: its process id."),
     count: int = typer.Option(
         1, min=1, max=1000, help="Stations in this process, each at a port of its own: PORT, PORT + 1, …"
+    ),
+    secret_file: Path | None = typer.Option(
+        None, metavar="FILE", help="What callers must know; default: TRISPLIT_SECRET, if it is set."
+    ),
+    cert: Path | None = typer.Option(None, metavar="FILE", help="Speak TLS, with this certificate (PEM)."),
+    key: Path | None = typer.Option(None, metavar="FILE", help="The key to it."),
+    ca: Path | None = typer.Option(
+        None, metavar="FILE", help="Certificates to trust the next station by; default: the system's."
     ),
     as_json: bool = typer.Option(False, "--json", help="Announce each address as one JSON object."),
     until_stdin_closes: bool = typer.Option(False, hidden=True, help="End when standard input ends."),
@@ -26,11 +38,15 @@ def station(
         _end_with_stdin()  # before anything heavy: the parent may be gone already
     import asyncio
     import json
+    from functools import partial
 
     import uvloop
 
     from trisplit.mesh.address import neighbours
     from trisplit.mesh.station import serve
+    from trisplit.mesh.trust import read_trust, station_tls
+
+    trust, tls = read_trust(secret_file, ca), station_tls(cert, key)
 
     def announce(address: str) -> None:
         print(json.dumps({"listening": address}) if as_json else f"listening on {address}", flush=True)
@@ -38,7 +54,8 @@ def station(
     async def serve_all() -> None:
         places = neighbours(listen, count)
         names = [f"{name}-{i}" if name and count > 1 else name for i in range(1, count + 1)]
-        await asyncio.gather(*(serve(p, name=n, announce=announce) for p, n in zip(places, names)))
+        each = partial(serve, announce=announce, trust=trust, tls=tls)
+        await asyncio.gather(*(each(place, name=n) for place, n in zip(places, names)))
 
     uvloop.run(serve_all())
 

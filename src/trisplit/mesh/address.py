@@ -1,4 +1,4 @@
-"""HOST:PORT: reading it, dialling it, and whether other machines can reach it."""
+"""Where stations are: reading addresses, dialling them, and whether other machines can reach them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,38 @@ import ipaddress
 import os
 import re
 import socket
+import ssl
+from dataclasses import dataclass
+from typing import Final
 
 from trisplit.errors import RequestProblem
+
+_TLS: Final = "wss://"
+_PLAIN: Final = "ws://"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a station listens, and whether it speaks TLS there: HOST:PORT, or wss://HOST:PORT."""
+
+    host: str
+    port: int
+    tls: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> Address:
+        """What a person or a peer wrote; `RequestProblem` when it is no address.
+
+        >>> Address.read("wss://attic.example.com:4001"), Address.read("[::1]:4001").host
+        (Address(host='attic.example.com', port=4001, tls=True), '::1')
+        """
+        tls = text.startswith(_TLS)
+        return cls(*host_and_port(text.removeprefix(_TLS if tls else _PLAIN)), tls)
+
+    def __str__(self) -> str:
+        """As `read` takes it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{_TLS if self.tls else ''}{host}:{self.port}"
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -20,7 +50,8 @@ def host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not bare or (":" in bare and bare == host) or not re.fullmatch("[0-9]{1,5}", port):
-        raise RequestProblem(f"{address!r} is not an address", fix="write HOST:PORT, as 127.0.0.1:4001")
+        fix = "write HOST:PORT, as 127.0.0.1:4001, and wss:// before it for TLS"
+        raise RequestProblem(f"{address!r} is not an address", fix=fix)
     if int(port) >= 2**16:
         raise RequestProblem(f"port {port} does not exist", fix="choose one below 65536")
     return bare, int(port)
@@ -50,7 +81,11 @@ def is_loopback(host: str) -> bool:
 
 def reason(error: OSError) -> str:
     """Why a socket call failed, in the system's own words: asyncio puts addresses where those should be."""
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    if isinstance(error, ssl.SSLError):  # its numbers are not the system's
+        why = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error.reason
+        return (why or str(error)).lower().replace("_", " ")
+    said = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    return said or type(error).__name__
 
 
 async def dial(host: str, port: int) -> socket.socket:

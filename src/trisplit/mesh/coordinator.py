@@ -17,6 +17,7 @@ from trisplit.mesh.link import Link
 from trisplit.mesh.peers import SILENCE_S, Peer, Peers
 from trisplit.mesh.plan import Group, Plan
 from trisplit.mesh.streams import Stream, has_room, pieces
+from trisplit.mesh.trust import NOBODY, Trust
 from trisplit.mesh.ways import ways, with_routes
 from trisplit.models.convert import Dtype
 from trisplit.models.decoder import chunks
@@ -91,10 +92,11 @@ class Coordinator:
         sessions: int = 1,
         silence_s: float | None = None,
         routed: bool = False,
+        trust: Trust = NOBODY,
     ) -> None:
         """`ends` is None for a ring. `sessions` may be open at once; one more waits. `routed`: see `ways`."""
         self.model, self.ends, self.plan, self.sessions = model, ends, plan, sessions
-        self._addresses, self._routed = addresses, routed
+        self._addresses, self._routed, self._trust = addresses, routed, trust
         self._mesh = secrets.token_hex(8)
         self._silence_s = SILENCE_S if silence_s is None else silence_s
         self._end = len(plan.groups)  # the number frames to us are addressed to
@@ -105,7 +107,7 @@ class Coordinator:
         self._rows_waiting: deque[tuple[Floats, asyncio.Future[Floats]]] = deque()
 
     async def __aenter__(self) -> Coordinator:
-        self._peers = Peers(self._silence_s)
+        self._peers = Peers(self._silence_s, self._trust)
         self._guarding = asyncio.create_task(self._guard())
         try:
             for share in self.plan.shares:

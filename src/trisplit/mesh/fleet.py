@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 from trisplit.errors import PeerProblem, RequestProblem
+from trisplit.mesh.trust import VARIABLE
 
 START_DEADLINE_S: Final = 30.0
 END_DEADLINE_S: Final = 2.0
@@ -19,8 +21,12 @@ _SEE_STDERR: Final = "what it printed on standard error says why"
 
 
 @asynccontextmanager
-async def local_stations(names: Sequence[str]) -> AsyncIterator[dict[str, str]]:
+async def local_stations(
+    names: Sequence[str], *, secret: bytes | None = None
+) -> AsyncIterator[dict[str, str]]:
     """Starts a station process for each name; yields name → HOST:PORT; ends them whatever happens.
+
+    With a `secret` the stations ask for it; without one they ask for none, whatever the environment says.
 
     Each child watches its standard input, which is a pipe held by this process alone, so that it
     ends too when this process is killed. It is in a session of its own: Ctrl-C is ours to handle.
@@ -28,20 +34,22 @@ async def local_stations(names: Sequence[str]) -> AsyncIterator[dict[str, str]]:
     processes: list[asyncio.subprocess.Process] = []
     try:
         for name in names:
-            processes.append(await _start(name))  # noqa: PERF401  # what has started must be ended
+            processes.append(await _start(name, secret))  # noqa: PERF401  # what has started must be ended
         addresses = await asyncio.gather(*map(_address, processes, names))
         yield dict(zip(names, addresses))
     finally:
         await _end(processes)
 
 
-async def _start(name: str) -> asyncio.subprocess.Process:
+async def _start(name: str, secret: bytes | None) -> asyncio.subprocess.Process:
+    environment = {**os.environb, VARIABLE.encode(): secret or b""}
     try:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "trisplit", "station", "--listen", "127.0.0.1:0", "--name", name),
             *("--json", "--until-stdin-closes"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            env=environment,
             start_new_session=True,
         )
     except OSError as error:

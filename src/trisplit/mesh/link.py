@@ -1,4 +1,4 @@
-"""One connection between machines: a wire session on a WebSocket, and how to open one."""
+"""One connection between machines: a wire session on a WebSocket, opened by calling or by listening."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-import picows
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from trisplit.errors import OwnProblem, PeerProblem, Problem
-from trisplit.mesh.address import dial, host_and_port, reason
 from trisplit.mesh.outbox import Outbox
 from trisplit.wire.batch import split
 from trisplit.wire.frame import MAX_FRAME, SAME_VERSION, Activation
@@ -24,20 +22,22 @@ T = TypeVar("T", bound=Said)
 
 MAX_WAITING: Final = 1024
 MAX_WAITING_BYTES: Final = 2 * MAX_FRAME
+MAX_UNSENT_BYTES: Final = 4 * MAX_FRAME
 LINGER_S: Final = 1.0
 _MAX_CLOSE_BYTES: Final = 123  # RFC 6455 §5.5: what a close frame holds beside its code
-_SEE_ITS_OUTPUT: Final = "see whether it still runs; its own output says why it stopped"
+SEE_ITS_OUTPUT: Final = "see whether it still runs; its own output says why it stopped"
 
 # picows logs a peer's nonsense as an error; we raise it, so it need not be printed as well.
 LOG: Final = logging.getLogger(__name__)
 LOG.addHandler(logging.NullHandler())
 
 # Reading a member of an enum takes 0.1 µs, and these are read for every frame.
-_BINARY, _CLOSE, _PONG = WSMsgType.BINARY, WSMsgType.CLOSE, WSMsgType.PONG
+_BINARY, _CLOSE = WSMsgType.BINARY, WSMsgType.CLOSE
+_PING, _PONG = WSMsgType.PING, WSMsgType.PONG
 
 
 class Link:
-    """One connection: a wire session on a WebSocket. Made by `connect` and `listen`; close it always.
+    """One connection: a wire session on a WebSocket. Made by `calling` and `server`; close it always.
 
     `peer` names the other side in messages; `welcome` is what it answered, or `hello` what it called
     with. `on_activation`, when set, is called with every activation straight from the socket, with
@@ -45,16 +45,20 @@ class Link:
     copy it inside. A `Problem` raised there ends this link. Pings are answered here and not shown.
 
     With `batched` what is sent in one turn of the event loop leaves together at its end, or at `flush`.
-    What leaves goes to the kernel at once, or waits in memory for as long as the peer does not read:
-    there is no back pressure.
+    What leaves goes to the kernel at once, or waits in memory while the peer does not read: await
+    `drain` before sending more than a peer may be expected to take. A peer that lets more than
+    `MAX_UNSENT_BYTES` wait, or sends more than we read, or what nobody may say, has `broken_rules`
+    and its link ends with the reason.
     """
 
     def __init__(self, session: Session, transport: WSTransport, peer: str) -> None:
         self.peer = peer
+        self.transport = transport.underlying_transport
         self.hello: Hello | None = None
         self.welcome: Welcome | None = None
         self.on_activation: Callable[[Activation], None] | None = None
         self.batched = False
+        self.broken_rules = False
         self._session = session
         self._transport = transport
         self._outbox = Outbox(transport)
@@ -63,16 +67,8 @@ class Link:
         self._reader: asyncio.Future[None] | None = None
         self._end: Exception | None = None
         self._linger: asyncio.TimerHandle | None = None
-
-    async def greet(self, hello: Hello, deadline_s: float) -> None:
-        """Say Hello and hear Welcome, as the side that called."""
-        self.send(hello)
-        await self.expect(Welcome, deadline_s)
-
-    async def be_greeted(self, welcome: Welcome, deadline_s: float) -> None:
-        """Hear Hello and say Welcome, as the side that was called."""
-        await self.expect(Hello, deadline_s)
-        self.send(welcome)
+        self._flowing = asyncio.Event()
+        self._flowing.set()
 
     def send(self, said: Said) -> None:
         """Say it now; a Fault or Bye is the last. Raises `OwnProblem` out of turn, or why the link ended."""
@@ -81,6 +77,18 @@ class Link:
         self._outbox.put(self._session.send(said), wait=self.batched)
         if self._session.where == CLOSED:
             self._stop(None, self._closed(), WSCloseCode.OK, "")
+        elif not self._flowing.is_set():
+            self._refuse_to_hoard()
+
+    async def drain(self, deadline_s: float) -> None:
+        """Return once the peer has read nearly all that was sent. Raises as `receive` does."""
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._flowing.wait()
+        except TimeoutError:
+            raise PeerProblem(f"{self.peer} read nothing for {deadline_s:g} s", fix=SEE_ITS_OUTPUT) from None
+        if self._end is not None:
+            raise self._end
 
     def flush(self) -> None:
         """Let what waits for others leave now."""
@@ -100,12 +108,15 @@ class Link:
             self._inbox_bytes -= n_bytes
             return said
         if self._end is None:
-            raise PeerProblem(f"{self.peer} said nothing for {deadline_s:g} s", fix=_SEE_ITS_OUTPUT)
+            raise PeerProblem(f"{self.peer} said nothing for {deadline_s:g} s", fix=SEE_ITS_OUTPUT)
         raise self._end
 
-    async def expect(self, kind: type[T], deadline_s: float) -> T:
+    async def expect(self, kind: type[T], deadline_s: float | None) -> T:
         """The next word, which must be of this kind; a Fault is raised with the peer's own what and fix."""
-        said = await self.receive(deadline_s)
+        return self.insist(await self.receive(deadline_s), kind)
+
+    def insist(self, said: Said, kind: type[T]) -> T:
+        """This word, which must be of this kind; as `expect`."""
         if isinstance(said, kind):
             return said
         if isinstance(said, (Fault, Bye)):
@@ -138,7 +149,7 @@ class Link:
                 if self._end is None:
                     self._take(self._session.receive(one), len(one), sink)
         except PeerProblem as problem:
-            self._accuse(problem.what, problem.fix)
+            self.accuse(problem.what, problem.fix)
 
     def _take(self, said: Said, n_bytes: int, sink: Callable[[Activation], None] | None) -> None:
         try:
@@ -161,6 +172,7 @@ class Link:
             waiting = (
                 f"{len(self._inbox):,} messages ({self._inbox_bytes:,} bytes) of {self.peer} wait unread"
             )
+            self.broken_rules = True
             raise PeerProblem(waiting, fix="send less before an answer comes")
         self._inbox.append((said, n_bytes))
         self._inbox_bytes += n_bytes
@@ -175,13 +187,13 @@ class Link:
             self.hello, role = said, said.role
         else:
             self.welcome, role = said, "station"
-        self.peer = f"{role} {_plain(said.name)} at {_address(self._transport)}"
+        self.peer = f"{role} {plain(said.name)} at {_address(self.transport)}"
 
     def _hear_close(self, payload: bytes) -> None:
         if self._end is None:
-            reason = _plain(payload[2:].decode(errors="replace")) or "no reason given"
+            reason = plain(payload[2:].decode(errors="replace")) or "no reason given"
             what = f"{self.peer} closed the connection: {reason} (code {int.from_bytes(payload[:2])})"
-            self._stop(None, PeerProblem(what, fix=_SEE_ITS_OUTPUT), WSCloseCode.OK, "")
+            self._stop(None, PeerProblem(what, fix=SEE_ITS_OUTPUT), WSCloseCode.OK, "")
         self._transport.disconnect()
 
     def _lose(self) -> None:
@@ -192,12 +204,38 @@ class Link:
             closing = self._transport.close_handshake
             refused = closing.sent if closing else None
             how = f"broke the WebSocket protocol: {refused.reason}" if refused else "hung up without a word"
-            self._end = PeerProblem(f"{self.peer} {_plain(how)}", fix=_SEE_ITS_OUTPUT)
+            self.broken_rules = refused is not None
+            self._end = PeerProblem(f"{self.peer} {plain(how)}", fix=SEE_ITS_OUTPUT)
+        self._flowing.set()
         self._wake()
 
-    def _accuse(self, what: str, fix: str = SAME_VERSION) -> None:
-        """End the link because the peer said what nobody may say."""
-        ended = PeerProblem(f"{self.peer} broke the protocol: {_plain(what)}", fix=fix)
+    def _hear_ping(self, payload: bytes) -> None:
+        """A WebSocket's own ping; picows would answer without end while nobody reads the answers."""
+        if self._end is None:
+            self._transport.send_pong(payload)
+            if not self._flowing.is_set():
+                with contextlib.suppress(PeerProblem):  # nobody called us to whom it could be raised
+                    self._refuse_to_hoard()
+
+    def _hold(self) -> None:
+        if self._end is None:  # what is said last is waited for by nobody
+            self._flowing.clear()
+
+    def _refuse_to_hoard(self) -> None:
+        """End the link when too much waits for the peer to read it, and raise why."""
+        waiting = self.transport.get_write_buffer_size()
+        if waiting > MAX_UNSENT_BYTES:
+            self.broken_rules = True
+            problem = PeerProblem(
+                f"{waiting:,} bytes wait for {self.peer} to read them", fix="read what comes, or ask for less"
+            )
+            self._break(problem, problem, WSCloseCode.POLICY_VIOLATION)
+            raise problem
+
+    def accuse(self, what: str, fix: str = SAME_VERSION) -> None:
+        """End the link because the peer sent what nobody may send."""
+        self.broken_rules = True
+        ended = PeerProblem(f"{self.peer} broke the protocol: {plain(what)}", fix=fix)
         self._break(PeerProblem(what, fix=fix), ended, WSCloseCode.PROTOCOL_ERROR)
 
     def _break(self, told: Problem, ended: Exception, code: WSCloseCode) -> None:
@@ -215,6 +253,7 @@ class Link:
         self._transport.send_close(code, _clip(reason, _MAX_CLOSE_BYTES))
         self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._transport.disconnect, False)
         self._end = ended
+        self._flowing.set()
         self._wake()
 
     def _closed(self) -> PeerProblem:
@@ -222,9 +261,9 @@ class Link:
 
     def _farewell(self, said: Fault | Bye) -> PeerProblem:
         if isinstance(said, Fault):
-            return PeerProblem(f"{self.peer} gave up: {_plain(said.what)}", fix=_plain(said.fix))
-        reason = _plain(said.reason) or "no reason given"
-        return PeerProblem(f"{self.peer} ended the link: {reason}", fix=_SEE_ITS_OUTPUT)
+            return PeerProblem(f"{self.peer} gave up: {plain(said.what)}", fix=plain(said.fix))
+        reason = plain(said.reason) or "no reason given"
+        return PeerProblem(f"{self.peer} ended the link: {reason}", fix=SEE_ITS_OUTPUT)
 
     async def _wait(self, deadline_s: float | None) -> None:
         """Return when something has come, the link has ended, or the time is up."""
@@ -263,68 +302,21 @@ class Ears(WSListener):
             self._link._hear(frame)
         elif kind == _CLOSE:
             self._link._hear_close(frame.get_payload_as_bytes())
+        elif kind == _PING:
+            self._link._hear_ping(frame.get_payload_as_bytes())
         elif kind != _PONG:
-            self._link._accuse("a WebSocket frame that is not one whole binary message")
+            self._link.accuse("a WebSocket frame that is not one whole binary message")
 
     def on_ws_disconnected(self, _transport: WSTransport) -> None:
         self._link._lose()
 
     def pause_writing(self) -> None:
         """The peer reads slowly: what is sent waits in memory."""
+        self._link._hold()
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
-
-
-async def connect(address: str, *, hello: Hello, deadline_s: float) -> Link:
-    """Call the station at HOST:PORT and exchange Hello and Welcome, all within `deadline_s` seconds.
-
-    Raises `RequestProblem` for an address that is none and `PeerProblem` for everything the other
-    side can do; cleaning up after one that does not close takes at most `LINGER_S` more.
-    """
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + deadline_s
-    link = await _upgrade(
-        Session("coordinator" if hello.role == "coordinator" else "upstream"), address, deadline_s
-    )
-    try:
-        await link.greet(hello, max(0.0, end_s - loop.time()))
-    except BaseException:
-        await link.close("no Welcome")
-        raise
-    return link
-
-
-async def _upgrade(session: Session, address: str, deadline_s: float) -> Link:
-    """A WebSocket to the address, within the deadline."""
-    host, port = host_and_port(address)
-    peer = f"the station at {address}"
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + deadline_s
-    links: list[Link] = []
-    try:
-        async with asyncio.timeout(deadline_s):
-            sock = await dial(host, port)
-        await picows.ws_connect(
-            lambda _request, _response: Ears(session, peer, links.append),
-            f"ws://{address}/",
-            socket_factory=lambda _: sock,
-            websocket_handshake_timeout=max(0.0, end_s - loop.time()),
-            logger_name=LOG,
-            max_frame_size=MAX_FRAME,
-            max_redirects=0,
-        )
-    except TimeoutError:
-        raise PeerProblem(f"{peer} did not answer in {deadline_s:g} s", fix=_SEE_ITS_OUTPUT) from None
-    except OSError as error:
-        what = f"{peer} cannot be reached: {reason(error)}"
-        raise PeerProblem(what, fix="start it, or mend the address") from None
-    except picows.WSError as error:
-        what = f"{peer} does not speak WebSocket: {_plain(str(error))}"
-        raise PeerProblem(what, fix="mend the address: something else listens there") from None
-    if not links:  # picows calls it success when the socket closes before the upgrade
-        raise PeerProblem(f"{peer} hung up before a word", fix=_SEE_ITS_OUTPUT)
-    return links[0]
+        self._link._flowing.set()
 
 
 def fault(problem: Problem, stream: int | None = None) -> Fault:
@@ -332,8 +324,8 @@ def fault(problem: Problem, stream: int | None = None) -> Fault:
     return Fault(_clip(problem.what, MAX_TEXT), _clip(problem.fix, MAX_TEXT), stream)
 
 
-def _address(transport: WSTransport) -> str:
-    name = transport.underlying_transport.get_extra_info("peername")
+def _address(transport: asyncio.Transport) -> str:
+    name = transport.get_extra_info("peername")
     if not name:  # it was gone before we looked
         return "an unknown address"
     host, port, *_ = name
@@ -345,6 +337,6 @@ def _clip(text: str, n_bytes: int) -> str:
     return text.encode(errors="backslashreplace")[:n_bytes].decode(errors="ignore")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A peer's text without what could move a terminal's cursor."""
     return text if text.isprintable() else ascii(text)[1:-1]

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from trisplit.errors import PeerProblem
-from trisplit.mesh.link import Link, connect
+from trisplit.mesh.calling import connect
+from trisplit.mesh.link import Link
+from trisplit.mesh.trust import Trust
 from trisplit.wire.frame import SAME_VERSION, Activation
 from trisplit.wire.messages import Bye, Fault, Hello, Loaded, Loading, Message, Ping, Pong
 
@@ -47,7 +49,8 @@ class Loss:
 class Peers:
     """All stations of a mesh. `losses` says who was lost; `fail` ends every wait with the reason."""
 
-    def __init__(self, silence_s: float) -> None:
+    def __init__(self, silence_s: float, trust: Trust) -> None:
+        self._trust = trust
         self.losses: asyncio.Queue[Loss] = asyncio.Queue()
         self._peers: dict[str, Peer] = {}
         self._listeners: dict[str, asyncio.Task[None]] = {}
@@ -69,7 +72,7 @@ class Peers:
         self, name: str, address: str, hello: Hello, on_activation: Callable[[Activation], None]
     ) -> None:
         """Connects to a station and begins to listen to it."""
-        link = await connect(address, hello=hello, deadline_s=CONNECT_DEADLINE_S)
+        link = await connect(address, hello=hello, deadline_s=CONNECT_DEADLINE_S, trust=self._trust)
         link.peer = f"station {name} at {address}"
         link.on_activation = on_activation
         peer = self._peers[name] = Peer(name, address, link)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import ssl
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,14 +16,17 @@ import onnxruntime
 
 from trisplit.errors import OwnProblem, PeerProblem, Problem
 from trisplit.machine import cpu_kind, gather_into_huge_pages, return_free_memory, rss_bytes
-from trisplit.mesh.address import host_and_port
+from trisplit.mesh.address import Address, host_and_port
+from trisplit.mesh.calling import connect
+from trisplit.mesh.door import Tally
 from trisplit.mesh.flow import Flow
 from trisplit.mesh.holding import Held, LoadedGroup, Work
-from trisplit.mesh.link import Link, connect, fault
+from trisplit.mesh.link import Link, fault
 from trisplit.mesh.loading import understand
 from trisplit.mesh.onward import Onward
 from trisplit.mesh.server import listen
 from trisplit.mesh.tail import Tail
+from trisplit.mesh.trust import NOBODY, Trust
 from trisplit.models.sampling import Sampling
 from trisplit.wire import messages
 from trisplit.wire.frame import SAME_VERSION, Activation
@@ -60,8 +64,10 @@ _LOG = logging.getLogger(__name__)
 class Station:
     """Holds stages for one coordinator at a time and passes frames along."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, trust: Trust = NOBODY) -> None:
         self.name = name
+        self.tally = Tally()
+        self._trust = trust
         self._coordinator: Link | None = None
         self._mesh: str | None = None  # of the coordinator; rows of another are late or lost
         self._held: Held | None = None
@@ -126,7 +132,8 @@ class Station:
                 pass  # the next wait says why the link has ended
             case Ask():
                 held = self._held
-                link.send(Facts(rss_bytes(), held.frames if held else 0, held.busy_ms if held else 0.0))
+                ran = (held.frames, held.busy_ms) if held else (0, 0.0)
+                link.send(Facts(rss_bytes(), *ran, self.tally.refused))
             case _:
                 raise PeerProblem(
                     f"it said {type(said).__name__}, which no station answers", fix=SAME_VERSION
@@ -172,7 +179,9 @@ class Station:
     async def _link_to(self, address: str) -> Link:
         if address not in self._links:
             hello = Hello(VERSION, mesh=self._mesh or "", role="station", name=self.name)
-            self._links[address] = await connect(address, hello=hello, deadline_s=CONNECT_DEADLINE_S)
+            self._links[address] = await connect(
+                address, hello=hello, deadline_s=CONNECT_DEADLINE_S, trust=self._trust
+            )
         return self._links[address]
 
     async def _leave(self) -> None:
@@ -263,18 +272,28 @@ def _tail(said: Sample) -> Tail:
     return Tail(said.ids, how, epoch=said.epoch, end=said.end, stop_ids=frozenset(said.stop_ids))
 
 
-async def serve(listen_at: str, *, name: str, announce: Callable[[str], None]) -> None:
-    """Listens and serves until cancelled; `announce` is told the HOST:PORT it got.
+async def serve(
+    listen_at: str,
+    *,
+    name: str,
+    announce: Callable[[str], None],
+    trust: Trust = NOBODY,
+    tls: ssl.SSLContext | None = None,
+) -> None:
+    """Listens and serves until cancelled; `announce` is told the address it got.
 
-    RequestProblem when the address cannot be had, or can be reached from other machines.
+    RequestProblem when the address cannot be had, or can be reached from other machines and there is
+    no secret.
     """
     host, port = host_and_port(listen_at)
-    station = Station(name or f"station-{os.getpid()}")
+    station = Station(name or f"station-{os.getpid()}", trust)
     welcome = Welcome(
         VERSION, station.name, os.getpid(), cpu_kind(), f"onnxruntime {onnxruntime.__version__}"
     )
-    server = await listen(host, port, welcome=welcome, accept=station.accept)
-    announce(f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}")
+    server = await listen(
+        host, port, welcome=welcome, accept=station.accept, trust=trust, tls=tls, tally=station.tally
+    )
+    announce(str(Address(host, server.port, tls is not None)))
     try:
         await asyncio.get_running_loop().create_future()
     finally:

@@ -6,9 +6,6 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from trisplit.errors import OwnProblem, PeerProblem
-from trisplit.wire.frame import SAME_VERSION
-
 VERSION: Final = 1
 MAX_TEXT: Final = 2000
 MAX_PIECE: Final = 2**20  # bytes of a file in one message
@@ -25,6 +22,7 @@ Response = Annotated[bytes, msgspec.Meta(min_length=3, max_length=3)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
+Bytes32 = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 Role = Literal["coordinator", "station"]
 
@@ -44,6 +42,25 @@ class Hello(Word, frozen=True):
     mesh: Name
     role: Role
     name: Name
+
+
+class Challenge(Word, frozen=True):
+    """Prove that you know the secret (trisplit.wire.secret): a number never used before."""
+
+    nonce: Bytes32
+
+
+class Proof(Word, frozen=True):
+    """The caller's proof over both numbers, and its own."""
+
+    nonce: Bytes32
+    proof: Bytes32
+
+
+class Counterproof(Word, frozen=True):
+    """The called's proof over the same."""
+
+    proof: Bytes32
 
 
 class Welcome(Word, frozen=True):
@@ -226,11 +243,16 @@ class Ask(Word, frozen=True):
 
 
 class Facts(Word, frozen=True):
-    """Resident bytes now, frames answered and milliseconds computed since loading."""
+    """Resident bytes now, frames answered and milliseconds computed since loading.
+
+    `refused` counts since the start: callers that were not let in, and peers whose link was ended
+    for what they sent or would not read.
+    """
 
     rss_bytes: U64
     frames: U64
     busy_ms: Milliseconds
+    refused: U64
 
 
 class Recall(Word, frozen=True):
@@ -282,6 +304,9 @@ class Bye(Word, frozen=True):
 
 Message = (
     Hello
+    | Challenge
+    | Proof
+    | Counterproof
     | Welcome
     | Load
     | Loading
@@ -308,26 +333,3 @@ Message = (
     | Fault
     | Bye
 )
-
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
-
-
-def encode(message: Message) -> bytes:
-    """The msgpack of one message; `OwnProblem` when a field cannot be packed."""
-    try:
-        return _ENCODER.encode(message)
-    except (TypeError, OverflowError, UnicodeEncodeError) as error:
-        raise OwnProblem(
-            f"{type(message).__name__} cannot be packed: {error}", fix="mend the field"
-        ) from None
-
-
-def decode(body: bytes | memoryview) -> Message:
-    """The message in these bytes; `PeerProblem` with the reason when they are not exactly one."""
-    try:
-        return _DECODER.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise PeerProblem(
-            f"a control message that cannot be read: {str(error)[:200]}", fix=SAME_VERSION
-        ) from None

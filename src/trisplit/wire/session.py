@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from trisplit.errors import OwnProblem, PeerProblem
-from trisplit.wire import frame, messages
+from trisplit.wire import frame, packing
 from trisplit.wire.frame import SAME_VERSION, Activation
 from trisplit.wire.messages import (
     VERSION,
     Ask,
     Bye,
+    Challenge,
     Close,
     Closed,
+    Counterproof,
     Facts,
     Fault,
     Fence,
@@ -30,6 +32,7 @@ from trisplit.wire.messages import (
     Piece,
     Ping,
     Pong,
+    Proof,
     Recall,
     Recalled,
     Role,
@@ -46,6 +49,8 @@ Speaker = Literal["caller", "called"]
 Turns = dict[tuple[str, Speaker, type[Said]], str]
 
 START, BROKEN, CLOSED, NONE = "start", "broken", "closed", "none"
+GREETING = ("met", "challenged", "proving", "proved")
+MAX_STREAMS = 1024  # open at once on one link
 
 _PINGS: tuple[tuple[Speaker, type[Said]], ...] = tuple(
     (speaker, word) for speaker in ("caller", "called") for word in (Ping, Pong)
@@ -54,22 +59,33 @@ _PINGS: tuple[tuple[Speaker, type[Said]], ...] = tuple(
 
 def _turns(own: Turns, asides: tuple[tuple[Speaker, type[Said]], ...]) -> Turns:
     """`own`, with the words that change nothing once greeted, and those that end the link from anywhere."""
-    greeted = set(own.values()) - {"met"}
+    greeted = set(own.values()).difference(GREETING)
     stay: Turns = {(place, *aside): place for place in greeted for aside in asides}
     end: Turns = {
         (place, speaker, word): CLOSED
-        for place in (START, "met", BROKEN, *greeted)
+        for place in (START, *GREETING, BROKEN, *greeted)
         for speaker in ("caller", "called")
         for word in (Fault, Bye)
     }
     return own | stay | end
 
 
+def _greeting(greeted: str) -> Turns:
+    """From Hello to Welcome; whoever is called decides whether it takes a secret to come there."""
+    return {
+        (START, "caller", Hello): "met",
+        ("met", "called", Welcome): greeted,
+        ("met", "called", Challenge): "challenged",
+        ("challenged", "caller", Proof): "proving",
+        ("proving", "called", Counterproof): "proved",
+        ("proved", "called", Welcome): greeted,
+    }
+
+
 # Coordinator (caller) and station (called).
 COORDINATOR_LINK = _turns(
-    {
-        (START, "caller", Hello): "met",
-        ("met", "called", Welcome): "empty",
+    _greeting("empty")
+    | {
         ("empty", "caller", Load): "loading",
         ("loading", "called", Loading): "loading",
         ("loading", "called", Need): "loading",
@@ -96,11 +112,7 @@ COORDINATOR_LINK = _turns(
 
 # A station (caller) and its successor (called): numbers flow one way.
 STATION_LINK = _turns(
-    {
-        (START, "caller", Hello): "met",
-        ("met", "called", Welcome): "flowing",
-        ("flowing", "caller", Activation): "flowing",
-    },
+    _greeting("flowing") | {("flowing", "caller", Activation): "flowing"},
     asides=_PINGS,
 )
 
@@ -156,7 +168,7 @@ class Session:
         if isinstance(said, Activation):
             data = frame.encode_activation(said, self._to_send)
         else:
-            data = frame.encode_control(messages.encode(said), self._to_send)
+            data = frame.encode_control(packing.encode(said), self._to_send)
         why = self._take_turn(self._me, said)
         if why:
             raise OwnProblem(f"out of turn: {why}", fix="the allowed turns are in trisplit.wire.session")
@@ -186,7 +198,7 @@ class Session:
             raise PeerProblem(f"frame {sequence} where {self._to_hear} was due", fix=SAME_VERSION)
         if isinstance(body, Activation):
             return body
-        said = messages.decode(body)
+        said = packing.decode(body)
         if isinstance(said, (Hello, Welcome)) and said.version != VERSION:
             raise PeerProblem(
                 f"version {said.version} of the wire where {VERSION} is spoken", fix=SAME_VERSION
@@ -248,6 +260,8 @@ class Session:
         if isinstance(said, Open):
             if said.stream <= self._newest:
                 return f"Open of stream {said.stream} after {self._newest}; numbers only rise"
+            if len(self._streams) >= MAX_STREAMS:
+                return f"Open of stream {said.stream} while {MAX_STREAMS:,} are open"
             self._newest = said.stream
         if place == NONE:
             del self._streams[said.stream]

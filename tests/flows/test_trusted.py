@@ -1,0 +1,144 @@
+"""A mesh as over two hosts: station processes with a secret and certificates, called by their addresses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.mesh.certificates import Papers, issue
+from trisplit.mesh.trust import VARIABLE
+
+PATIENCE_S = 60.0
+SECRET = "the secret of this mesh"
+
+
+@pytest.fixture(autouse=True)
+def _no_secret_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    return issue(tmp_path_factory.mktemp("papers"), "127.0.0.1")
+
+
+@pytest.fixture
+def secret_file(tmp_path: Path) -> Path:
+    file = tmp_path / "mesh.secret"
+    file.write_text(SECRET + "\n")
+    file.chmod(0o600)
+    return file
+
+
+@contextmanager
+def station(*options: object, **environment: str) -> Iterator[str]:
+    """A station process and its address; what it printed on standard error must be nothing."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trisplit", "station", "--json", "--until-stdin-closes", *map(str, options)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())["listening"]
+    finally:
+        _, error = process.communicate(timeout=PATIENCE_S)
+    assert error == ""
+
+
+def trisplit(*options: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trisplit", *map(str, options)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=os.environ | environment,
+    )
+
+
+def question(model: Path, stations: str, *options: object) -> tuple[object, ...]:
+    return ("generate", model, "hello", "--stations", stations, "--max-tokens", "5", "--json", *options)
+
+
+def test_a_mesh_with_a_secret_and_certificates(
+    papers: Papers, secret_file: Path, tiny: Callable[[str], Path]
+) -> None:
+    """Coordinator to station and station to station: thirds on three need all of those links."""
+    trusted = ("--secret-file", secret_file, "--ca", papers.ca)
+    shown = ("--cert", papers.cert, "--key", papers.key)
+    model = tiny("llama")
+    with ExitStack() as stack:
+        addresses = [stack.enter_context(station(*trusted, *shown)) for _ in range(3)]
+        assert all(address.startswith("wss://127.0.0.1:") for address in addresses)
+        ask = question(model, ",".join(addresses), "--cut", "thirds")
+        answered = trisplit(*ask, *trusted, "--check")
+        assert answered.returncode == 0, answered.stderr
+        assert json.loads(answered.stdout)["identical_to_one_machine"] is True
+
+        for options, why in (
+            (("--ca", papers.ca), f"the station at {addresses[0]} asks for a secret, and we have none"),
+            (("--secret-file", secret_file), "cannot be trusted: unable to get local issuer certificate"),
+        ):
+            refused = trisplit(*ask, *options)
+            assert refused.returncode == 1
+            assert why in refused.stderr
+            assert "fix: " in refused.stderr
+            assert "Traceback" not in refused.stderr
+        wrong = trisplit(*ask, "--ca", papers.ca, **{VARIABLE: SECRET + "?"})
+        assert "the caller does not know the secret" in wrong.stderr
+        again = trisplit(*ask, "--ca", papers.ca, **{VARIABLE: SECRET})
+        assert json.loads(again.stdout)["token_ids"] == json.loads(answered.stdout)["token_ids"]
+
+
+def test_a_station_that_cannot_trust_the_next_says_so(
+    papers: Papers, secret_file: Path, tiny: Callable[[str], Path]
+) -> None:
+    secret = ("--secret-file", secret_file)
+    shown = ("--cert", papers.cert, "--key", papers.key)
+    with station(*secret, *shown) as first, station(*secret, *shown) as second:
+        refused = trisplit(*question(tiny("llama"), f"{first},{second}", "--ca", papers.ca, *secret))
+    assert refused.returncode == 1
+    assert f"the station at {second} cannot be trusted" in refused.stderr
+
+
+def test_processes_that_a_command_starts_have_its_secret(
+    secret_file: Path, tiny: Callable[[str], Path]
+) -> None:
+    for options, environment in (
+        (("--secret-file", secret_file), {}),
+        ((), {VARIABLE: SECRET}),
+        (("--secret-file", secret_file), {VARIABLE: "another that does not count"}),
+    ):
+        answered = trisplit(*question(tiny("llama"), "2", *options), **environment)
+        assert answered.returncode == 0, answered.stderr
+
+
+def test_a_station_does_not_start_where_others_can_reach_it_without_a_secret() -> None:
+    refused = trisplit("station", "--listen", "0.0.0.0:0")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "0.0.0.0 can be reached from other machines, and there is no secret" in refused.stderr
+    assert "--secret-file or TRISPLIT_SECRET" in refused.stderr
+
+
+def test_a_secret_others_can_read_starts_nothing(secret_file: Path) -> None:
+    secret_file.chmod(0o644)
+    refused = trisplit("station", "--secret-file", secret_file)
+    assert refused.returncode == 1
+    assert f"chmod 600 {secret_file}" in refused.stderr
+
+
+def test_a_secret_is_no_argument() -> None:
+    helped = trisplit("station", "--help", COLUMNS="200").stdout
+    assert "--secret-file" in helped
+    assert "--secret " not in helped
