@@ -1,4 +1,4 @@
-"""`trisplit fetch`, `inspect` and `plan`: the facts, the refusals, and that JSON stands alone."""
+"""`trisplit fetch` and `inspect`: the facts, the refusals, and that JSON stands alone."""
 
 from __future__ import annotations
 
@@ -15,36 +15,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 from syrupy.assertion import SnapshotAssertion
-from typer.testing import CliRunner, Result
 
 from tests.assets import fakes
+from tests.cli.running import facts_of, problem_of, run
 from tests.tiny import GGUF_VARIANTS, VARIANTS, build, build_variant, write_gguf
 from trisplit.assets import ASSETS
-from trisplit.cli.app import app
-from trisplit.errors import CheckpointProblem, PlanProblem, Problem, RequestProblem, UnknownName
+from trisplit.errors import CheckpointProblem
 
 ROOT = Path(__file__).parents[2]
 
 Build = Callable[[str], Path]
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def facts_of(*arguments: str | Path, exit_code: int = 0) -> Any:
-    """What a command prints with --json; nothing may stand beside it."""
-    result = run(*arguments, "--json")
-    assert (result.exit_code, result.stderr) == (exit_code, ""), result.exception
-    assert result.stdout.count("\n") == 1
-    return json.loads(result.stdout)
-
-
-def problem_of(*arguments: str | Path) -> Problem:
-    result = run(*arguments)
-    assert result.stdout == ""
-    assert isinstance(result.exception, Problem), result.exception
-    return result.exception
 
 
 def changed(folder: Path, change: Callable[[dict[str, Any]], object], file: str = "config.json") -> Path:
@@ -299,89 +279,6 @@ def test_inspect_for_people(
     changed(build("llama", Path("bad")), lambda config: config.update(model_type="mixtral"))
     assert run("inspect", "good").stdout == snapshot
     assert run("inspect", "bad").stdout == snapshot
-
-
-# --- plan -----------------------------------------------------------------------------------------
-
-
-def test_plan(tiny: Build) -> None:
-    model = tiny("llama")
-    kv = 2 * 32 * 512 * 4  # a layer's keys and values, 2 heads of 16, for the model's own context
-    half = 4 * (ATTENTION + GATE_UP + DOWN) // 2
-    assert facts_of("plan", model, "--stations", "2") == {
-        "model": str(model),
-        "dtype": "f32",
-        "context": 512,
-        "cut": "layers",
-        "topology": "chain",
-        "legs_per_token": 3,
-        "ends_bytes": 4 * (EMBED + HEAD),
-        "stations": [
-            {
-                "name": name,
-                "stages": layers,
-                "groups": [layers],
-                "weight_bytes": half,
-                "kv_bytes": 2 * kv,
-                "memory_bytes": None,
-            }
-            for name, layers in (("s1", "layers 0-1"), ("s2", "layers 2-3"))
-        ],
-        "spares": [],
-    }
-
-
-def test_plan_keeps_within_memory(tiny: Build) -> None:
-    facts = facts_of("plan", tiny("llama"), "--memory", "300kB,1.2MB,0", "--context", "64", "--dtype", "int8")
-    kept = [(s["name"], s["stages"], s["memory_bytes"], s["kv_bytes"]) for s in facts["stations"]]
-    kv = 2 * 32 * 64 * 4
-    assert kept == [("s1", "layers 0-1", 300_000, 2 * kv), ("s2", "layers 2-3", 1_200_000, 2 * kv)]
-    assert (facts["spares"], facts["context"], facts["dtype"]) == (["s3"], 64, "int8")
-    inspected = facts_of("inspect", tiny("llama"))["bytes"]["int8"]
-    layers = sum(inspected[kind] for kind in ("attention", "gate_up", "down"))
-    assert sum(station["weight_bytes"] for station in facts["stations"]) == layers
-    assert facts["ends_bytes"] == inspected["embed"] + inspected["head"]
-
-
-def test_plan_of_a_cut_says_the_visits(tiny: Build) -> None:
-    facts = facts_of("plan", tiny("llama"), "--stations", "3", "--cut", "thirds")
-    assert facts["legs_per_token"] == 3 * 4 + 1
-    assert [station["groups"] for station in facts["stations"]] == [
-        [f"{kind} {layer}" for layer in range(4)] for kind in ("attention", "gate_up", "down")
-    ]
-    assert len(facts_of("plan", tiny("llama"))["stations"]) == 4
-
-
-def test_plan_loads_nothing(tiny: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRISPLIT_CACHE", str(tmp_path / "cache"))
-    model = tiny("llama")
-    facts_of("plan", model)
-    facts_of("inspect", model)
-    assert not (tmp_path / "cache").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "what"),
-    [
-        ("--stations 2 --memory 1GB", RequestProblem, "--stations and --memory both say how many"),
-        ("--stations 0", RequestProblem, "--stations 0 makes no sense"),
-        ("--stations 1001", RequestProblem, "--stations 1001 makes no sense"),
-        ("--memory 1GB,,", RequestProblem, "'' is not a size"),
-        ("--cut third", UnknownName, "no cut is named 'third'"),
-        ("--dtype int5", UnknownName, "no dtype is named 'int5'"),
-        ("--context 513", RequestProblem, "a context of 513 tokens was asked"),
-        ("--cut thirds --stations 2", PlanProblem, "cut thirds needs 3 stations"),
-        ("--memory 100kB,100kB", PlanProblem, "layer 0 needs 254.5 kB"),
-    ],
-)
-def test_plans_that_cannot_be_made(tiny: Build, options: str, kind: type[Problem], what: str) -> None:
-    problem = problem_of("plan", tiny("llama"), *options.split(), "--json")
-    assert type(problem) is kind
-    assert problem.what.startswith(what)
-
-
-def test_plan_for_people(tiny: Build, snapshot: SnapshotAssertion) -> None:
-    assert run("plan", tiny("llama"), "--memory", "2MB,1MB,1MB", "--cut", "recut").stdout == snapshot
 
 
 # --- fetch ----------------------------------------------------------------------------------------

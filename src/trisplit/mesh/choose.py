@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from trisplit.errors import PlanProblem
@@ -63,7 +63,15 @@ class Choice:
         """Why the best is the best, a sentence each."""
         return [*self._against_others(), *self._about_order()]
 
-    def table(self) -> Table:
+    def only(self, cuts: Collection[str], topologies: Collection[str]) -> Choice:
+        """The choice among these alone; PlanProblem where none of them fits."""
+        options = tuple(o for o in self.options if o.plan.cut in cuts and o.plan.topology in topologies)
+        refused = tuple(no for no in self.refused if no.cut in cuts and no.topology in topologies)
+        if not options:
+            raise refused[0].problem
+        return Choice(options, refused)
+
+    def table(self, *, with_times: bool = True) -> Table:
         """One row for each cut and topology."""
         columns = ("cut", "topology", "stations", "legs", "wire ms", "compute ms", "ms per token", "tok/s")
         rows: list[tuple[Cell, ...]] = [
@@ -80,18 +88,22 @@ class Choice:
             for option in self.options
         ]
         rows += [(no.cut, no.topology, None, None, None, None, None, None) for no in self.refused]
-        return Table(columns, tuple(rows), title="predicted, one session")
+        shown = len(columns) if with_times else columns.index("wire ms")
+        title = "predicted, one session" if with_times else "what fits"
+        return Table(columns[:shown], tuple(row[:shown] for row in rows), title=title)
 
     def _against_others(self) -> list[str]:
-        best = self.best
-        said = [
-            f"{option.name}: {option.prediction.legs} legs, "
-            f"{option.prediction.ms - best.prediction.ms:,.1f} ms more than {best.name}"
-            for option in self.options[1:]
-        ]
-        why = {no.cut: no.problem.what for no in self.refused}
-        fitting = {option.plan.cut for option in self.options}
-        return said + [f"{cut} does not fit: {what}" for cut, what in why.items() if cut not in fitting]
+        """Against the best of every other topology of the cut, and the best of every other cut."""
+        best, seen, said = self.best, {self.best.plan.cut}, []
+        for option in self.options[1:]:
+            if option.plan.cut == best.plan.cut or option.plan.cut not in seen:
+                more = option.prediction.ms - best.prediction.ms
+                said.append(
+                    f"{option.name}: {option.prediction.legs} legs, {more:,.1f} ms more than {best.name}"
+                )
+            seen.add(option.plan.cut)
+        why = {no.cut: no.problem.what for no in self.refused if no.cut not in seen}
+        return said + [f"{cut} does not fit: {what}" for cut, what in why.items()]
 
     def _about_order(self) -> list[str]:
         best, said = self.best, []
@@ -102,10 +114,8 @@ class Choice:
             said.append("in the order they were named the stations do not hold the stages")
         elif saved > 0.05:
             said.append(f"this order saves {saved:,.1f} ms against all stations as they were named")
-        else:
-            said.append("no order that was compared is quicker than the one the stations were named in")
-        every = "every order was" if best.is_exact else "not every order was, so a quicker one may exist"
-        return [*said, f"orders of {best.name} compared: {best.compared:,}; {every}"]
+        few = f"{best.compared:,} orders of the stations were compared, not all: a quicker one may exist"
+        return [*said, "no order of the stations is quicker" if best.is_exact else few]
 
 
 def choose(
@@ -114,8 +124,8 @@ def choose(
     measured: Measured,
     *,
     ends: tuple[StageCost, StageCost] = NO_ENDS,
-    cuts: Iterable[str] = CUTS,
-    topologies: Iterable[str] = TOPOLOGIES,
+    cuts: Collection[str] = CUTS,
+    topologies: Collection[str] = TOPOLOGIES,
 ) -> Choice:
     """The quickest plan for each of these cuts and topologies, by what was measured.
 
@@ -144,9 +154,7 @@ def choose(
                     is_exact=is_exact,
                 )
             )
-    if not options:
-        raise refused[0].problem
-    return Choice(tuple(sorted(options, key=_rank)), tuple(refused))
+    return Choice(tuple(sorted(options, key=_rank)), tuple(refused)).only(cuts, topologies)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from trisplit.errors import PlanProblem
 from trisplit.mesh.choose import Choice, choose
@@ -33,11 +33,20 @@ def ends_costs(model: Model, dtype: Dtype) -> tuple[StageCost, StageCost]:
     return StageCost(-1, "embed", embed, 0), StageCost(-1, "head", head, 0, shared)
 
 
+def possible_cuts(model: Model, cuts: Collection[str] = CUTS) -> list[str]:
+    """Those of the cuts that a model can be run in; PlanProblem if it is none."""
+    possible = [cut for cut in cuts if cut == "layers" or not model.config.parallel]
+    if not possible:
+        what = f"cut {next(iter(cuts))} does not know yet that both halves of a parallel block read its input"
+        raise PlanProblem(what, fix="use --cut layers")
+    return possible
+
+
 def plan_model(
     model: Model, rooms: Sequence[Room], *, cut: str, topology: str = "chain", dtype: Dtype, context: int
 ) -> Plan:
     """Which of these stations holds which stages of a model; Problems as of `plan`."""
-    _possible([cut], model)
+    possible_cuts(model, [cut])
     costs, ends = stage_costs(model, dtype, context), ends_costs(model, dtype)
     return plan(costs, rooms, cut=cut, topology=topology, ends=ends)
 
@@ -49,23 +58,13 @@ def choose_for_model(
     *,
     dtype: Dtype,
     context: int,
-    cuts: Iterable[str] = CUTS,
-    topologies: Iterable[str] = TOPOLOGIES,
+    cuts: Collection[str] = CUTS,
+    topologies: Collection[str] = TOPOLOGIES,
 ) -> Choice:
     """The quickest of these topologies, and of these cuts that the model can be run in.
 
     Problems as of `choose`, and PlanProblem where it can be run in none of them.
     """
-    possible = _possible(cuts, model)
+    possible = possible_cuts(model, cuts)
     costs, ends = stage_costs(model, dtype, context), ends_costs(model, dtype)
     return choose(costs, rooms, measured, ends=ends, cuts=possible, topologies=topologies)
-
-
-def _possible(cuts: Iterable[str], model: Model) -> list[str]:
-    """Those of the cuts that a model can be run in; PlanProblem if it is none."""
-    wanted = list(cuts)
-    possible = [cut for cut in wanted if cut == "layers" or not model.config.parallel]
-    if not possible:
-        what = f"cut {wanted[0]} does not know yet that both halves of a parallel block read its input"
-        raise PlanProblem(what, fix="use --cut layers")
-    return possible

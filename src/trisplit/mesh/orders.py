@@ -93,11 +93,12 @@ class Orders:
         return found
 
     def plan(self, found: Found) -> Plan:
-        """The plan of what was found: its stations in that order, then those left out."""
-        rooms = self._wish.rooms
-        left_out = [room for i, room in enumerate(rooms) if i not in found.order]
-        ordered = [*(rooms[i] for i in found.order), *left_out]
-        return drawn(replace(self._wish, rooms=ordered), found.homes)
+        """The plan of what was found: its stations in that order, then those that hold nothing."""
+        seats = sorted(set(found.homes))
+        used = [found.order[seat] for seat in seats]
+        ordered = [*used, *(i for i in self.given if i not in used)]
+        wish = replace(self._wish, rooms=[self._wish.rooms[i] for i in ordered])
+        return drawn(wish, [seats.index(home) for home in found.homes])
 
     def _key(self, order: Order) -> Likeness:
         return tuple(map(self._alike.__getitem__, order))
@@ -120,6 +121,9 @@ class Orders:
 
     def _all(self) -> list[Order] | None:
         """All orders of all stations, then with some left out; None where they are too many."""
+        if self._are_alike():
+            fewest = 1 if self._optional else len(self.given)
+            return [self.given[:n] for n in range(len(self.given), fewest - 1, -1)]
         optional = sorted(self._optional)
         kept = [i for i in self.given if i not in self._optional]
         sizes = range(len(optional), -1, -1)
@@ -128,6 +132,13 @@ class Orders:
         sets = (sorted([*kept, *some]) for n in sizes for some in combinations(optional, n))
         orders = [order for members in sets for order in permutations(members) if order]
         return orders if len({self._key(order) for order in orders}) <= MOST_PLACEMENTS else None
+
+    def _are_alike(self) -> bool:
+        """Whether stations could change names without a difference."""
+        at = [0, *self._seats]
+        legs = {self._measured.one_way_ms[a][b] for a in at for b in at if a != b}
+        speeds = {self._measured.stage_ms[seat] for seat in self._seats}
+        return max(len(legs), len(speeds), len(set(self._alike))) <= 1
 
     # --- climbing ---
 

@@ -98,7 +98,7 @@ class Plan:
                 return share.station
         raise KeyError(group_number)
 
-    def table(self) -> Table:
+    def table(self, *, with_bytes: bool = True) -> Table:
         """One row for each station, then spares, then what stays with the coordinator."""
         rows: list[tuple[Cell, ...]] = [
             (
@@ -114,9 +114,11 @@ class Plan:
         rows += [(name, "spare", 0, None, None, None) for name in self.spares]
         held = "nothing" if self.topology == "ring" else "embed, head"
         rows.append(("coordinator", held, None, size(self.ends_bytes), None, size(self.ends_bytes)))
+        columns = ("station", "stages", "visits", "weights", "kv", "total")
+        shown = len(columns) if with_bytes else columns.index("weights")
         return Table(
-            columns=("station", "stages", "visits", "weights", "kv", "total"),
-            rows=tuple(rows),
+            columns=columns[:shown],
+            rows=tuple(row[:shown] for row in rows),
             title=f"cut {self.cut}, {self.topology}: {self.legs_per_token} legs per token",
         )
 

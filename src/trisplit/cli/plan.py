@@ -1,0 +1,64 @@
+"""`trisplit plan`: which stage lies best on which station, and what else there would be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trisplit.cli.answer import AsJson, Context, DtypeOption
+from trisplit.cli.printing import print_result
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("plan")(plan)
+
+
+def plan(
+    model: Annotated[
+        str, typer.Argument(metavar="[MODEL]", help="As for `inspect`; not needed with a profile of layers.")
+    ] = "",
+    stations: Annotated[int | None, typer.Option(help="How many, without a limit; default 4.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE,…", help="One station for each limit: 200MB,1.5GB")
+    ] = None,
+    cut: Annotated[str | None, typer.Option(help="Take this one: layers, thirds or recut.")] = None,
+    topology: Annotated[str | None, typer.Option(help="Take this one: star, chain or ring.")] = None,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="What was measured of the mesh.")
+    ] = None,
+    one_way_ms: Annotated[
+        str | None,
+        typer.Option(metavar="MS|FILE", help="Of every link, or rows of a matrix, the coordinator first."),
+    ] = None,
+    stage_ms: Annotated[
+        str | None, typer.Option(metavar="A,G,D", help="What attention, gate_up and down take.")
+    ] = None,
+    ends_ms: Annotated[float | None, typer.Option(help="What embed and head take together.")] = None,
+    dtype: DtypeOption = "f32",
+    context: Context = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Also show the alternatives, and what each lever would give.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Choose cut, topology and order of stations by predicted time; nothing is loaded."""
+    from trisplit.cli import planning
+
+    wish = planning.Wish(
+        model=model,
+        stations=stations,
+        memory=memory,
+        cut=cut,
+        topology=topology,
+        profile=profile,
+        one_way_ms=one_way_ms,
+        stage_ms=stage_ms,
+        ends_ms=ends_ms,
+        dtype=dtype,
+        context=context,
+    )
+    seen = planning.outlook(wish, explain=explain)
+    print_result(seen.as_json() if as_json else None, seen.tables(), seen.lines())

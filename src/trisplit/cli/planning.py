@@ -1,0 +1,194 @@
+"""Gathers what a plan is chosen from, as a person typed it, and has it chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from msgspec import ValidationError, convert
+from msgspec.structs import replace
+
+from trisplit.cli.names import find_model
+from trisplit.cli.outlook import Outlook, Subject
+from trisplit.errors import RequestProblem, UnknownName
+from trisplit.mesh.choose import Choice, choose
+from trisplit.mesh.costs import ends_costs, possible_cuts, stage_costs
+from trisplit.mesh.cuts import CUTS, NO_ENDS
+from trisplit.mesh.levers import Ladder, ladder
+from trisplit.mesh.predict import Measured
+from trisplit.mesh.profile import (
+    Ends,
+    Links,
+    Profile,
+    Speculation,
+    Stages,
+    read_matrix,
+    read_profile,
+    stages_alike,
+)
+from trisplit.mesh.room import Room, parse_size
+from trisplit.mesh.topology import TOPOLOGIES
+from trisplit.models.convert import DTYPES
+from trisplit.models.model import context_for, open_model
+
+MOST_STATIONS: Final = 1000
+STATIONS: Final = 4
+ONE_A_LEG: Final = Links(1.0)  # where no link was measured, legs are counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a person typed."""
+
+    model: str = ""
+    stations: int | None = None
+    memory: str | None = None
+    cut: str | None = None
+    topology: str | None = None
+    profile: Path | None = None
+    one_way_ms: str | None = None
+    stage_ms: str | None = None
+    ends_ms: float | None = None
+    dtype: str = "f32"
+    context: int | None = None
+
+
+def outlook(wish: Wish, *, explain: bool) -> Outlook:
+    """The plan to take and what else there would be; any Problem of a wish that cannot be met."""
+    for kind, name, known in (("cut", wish.cut, CUTS), ("topology", wish.topology, TOPOLOGIES)):
+        if name is not None and name not in known:
+            raise UnknownName(kind, name, known)
+    profile = _profile(wish)
+    subject = _subject(wish, profile)
+    rooms = _rooms(wish, profile, knows_bytes=subject.context is not None)
+    cuts = [wish.cut] if wish.cut else subject.cuts
+    topologies = [wish.topology] if wish.topology else list(TOPOLOGIES)
+    if not explain:
+        choice, _ = _chosen(profile, subject, rooms, cuts, topologies)
+        return Outlook(subject=subject, profile=profile, rooms=rooms, choice=choice)
+    every, _ = _chosen(profile, subject, rooms, subject.cuts, list(TOPOLOGIES))
+    return Outlook(
+        subject=subject,
+        profile=profile,
+        rooms=rooms,
+        choice=every.only(cuts, topologies),
+        every=every,
+        ladders=tuple(_ladders(profile, subject, rooms)),
+    )
+
+
+def _chosen(
+    profile: Profile,
+    subject: Subject,
+    rooms: Sequence[Room],
+    cuts: Sequence[str],
+    topologies: Sequence[str],
+) -> tuple[Choice, Measured]:
+    """The best of these cuts and topologies, and what it was told from."""
+    counted = profile if profile.knows_times else replace(profile, links=ONE_A_LEG)
+    measured = counted.measured([room.name for room in rooms], subject.layers)
+    choice = choose(subject.chain, rooms, measured, ends=subject.ends, cuts=cuts, topologies=topologies)
+    return choice, measured
+
+
+def _ladders(profile: Profile, subject: Subject, rooms: Sequence[Room]) -> Iterator[Ladder]:
+    """What each lever would give; twice where legs may be anything between nothing and a bound."""
+    if not profile.knows_times:
+        return
+    run, speculation = profile.run, profile.speculation or Speculation()
+    most, bounds = profile.most_one_way_ms, {"": profile}
+    if most is not None:
+        bounds = {f", if legs take {ms:g} ms": replace(profile, links=Links(ms)) for ms in (0.0, most)}
+    for remark, supposed in bounds.items():
+        every, measured = _chosen(supposed, subject, rooms, subject.cuts, list(TOPOLOGIES))
+        yield ladder(
+            every,
+            measured,
+            cut=run.cut,
+            topology=run.topology,
+            speculation=speculation,
+            remark=remark,
+        )
+
+
+def _profile(wish: Wish) -> Profile:
+    """What the file says, and over it what was typed."""
+    profile = read_profile(wish.profile) if wish.profile else Profile()
+    if wish.one_way_ms is not None:
+        profile = replace(profile, links=_links(wish.one_way_ms))
+    if wish.stage_ms is not None:
+        profile = replace(profile, stages=_stages(wish.stage_ms))
+    if wish.ends_ms is not None:
+        if not 0 <= wish.ends_ms <= 1e9:
+            raise RequestProblem(f"--ends-ms {wish.ends_ms:g} makes no sense", fix="use 0 or more")
+        profile = replace(profile, ends=Ends(wish.ends_ms))
+    return profile
+
+
+def _links(text: str) -> Links:
+    """A number of milliseconds, or a file of rows of them."""
+    try:
+        return convert({"one_way_ms": float(text)}, type=Links)
+    except ValidationError as error:
+        raise RequestProblem(f"--one-way-ms {text}: {error}", fix="use 0 or more") from None
+    except ValueError:
+        return Links(read_matrix(Path(text)))
+
+
+def _stages(text: str) -> Stages:
+    try:
+        return convert({"p50_ms": [float(ms) for ms in text.split(",")]}, type=Stages)
+    except ValueError as error:
+        what = f"--stage-ms {text}: {error}"
+        raise RequestProblem(what, fix="give three times, such as 187,148,207") from None
+
+
+def _subject(wish: Wish, profile: Profile) -> Subject:
+    """A model with its bytes, or the layers of a profile."""
+    if not wish.model:
+        if profile.layers is None:
+            raise RequestProblem(
+                "there is neither a model nor a profile with layers to plan for",
+                fix="name a model, or give --profile a file with layers in it",
+            )
+        chain = stages_alike(profile.layers)
+        return Subject(name=profile.what or "profile", chain=chain, ends=NO_ENDS, cuts=list(CUTS))
+    dtype = next((d for d in DTYPES if d == wish.dtype), None)
+    if dtype is None:
+        raise UnknownName("dtype", wish.dtype, DTYPES)
+    model = open_model(find_model(wish.model))
+    if wish.cut:
+        possible_cuts(model, [wish.cut])
+    if profile.layers not in (None, model.config.layers):
+        raise RequestProblem(
+            f"the profile is of {profile.layers} layers, {wish.model} has {model.config.layers}",
+            fix="measure this model, or leave the layers out of the profile",
+        )
+    context = context_for(model.config, wish.context)
+    return Subject(
+        name=wish.model,
+        chain=stage_costs(model, dtype, context),
+        ends=ends_costs(model, dtype),
+        cuts=possible_cuts(model),
+        dtype=dtype,
+        context=context,
+    )
+
+
+def _rooms(wish: Wish, profile: Profile, *, knows_bytes: bool) -> list[Room]:
+    """The stations asked for, named s1, s2, …"""
+    if wish.stations is not None and wish.memory is not None:
+        raise RequestProblem(
+            "--stations and --memory both say how many stations there are", fix="give one of them"
+        )
+    if wish.memory is not None and not knows_bytes:
+        raise RequestProblem("a profile does not say how many bytes its stages have", fix="give --stations")
+    count = wish.stations if wish.stations is not None else profile.run.stations or STATIONS
+    if not 1 <= count <= MOST_STATIONS:
+        raise RequestProblem(f"--stations {count} makes no sense", fix=f"use 1 to {MOST_STATIONS}")
+    limits: list[int | None] = [None] * count
+    if wish.memory is not None:
+        limits = [parse_size(limit) for limit in wish.memory.split(",")]
+    return profile.rooms([f"s{i}" for i in range(1, len(limits) + 1)], limits)
