@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from trisplit.cli.names import find_model
 from trisplit.cli.outlook import Outlook, Subject
 from trisplit.errors import RequestProblem, UnknownName
-from trisplit.mesh.choose import Choice, choose
+from trisplit.mesh.choose import Choice, Placements, choose
 from trisplit.mesh.costs import ends_costs, possible_cuts, stage_costs
 from trisplit.mesh.cuts import CUTS, NO_ENDS
 from trisplit.mesh.levers import Ladder, ladder
@@ -65,52 +65,59 @@ def outlook(wish: Wish, *, explain: bool) -> Outlook:
     rooms = _rooms(wish, profile, knows_bytes=subject.context is not None)
     cuts = [wish.cut] if wish.cut else subject.cuts
     topologies = [wish.topology] if wish.topology else list(TOPOLOGIES)
+    desk = _Desk(subject, rooms, {})
     if not explain:
-        choice, _ = _chosen(profile, subject, rooms, cuts, topologies)
+        choice, _ = desk.chosen(profile, cuts, topologies)
         return Outlook(subject=subject, profile=profile, rooms=rooms, choice=choice)
-    every, _ = _chosen(profile, subject, rooms, subject.cuts, list(TOPOLOGIES))
+    every, _ = desk.chosen(profile)
     return Outlook(
         subject=subject,
         profile=profile,
         rooms=rooms,
         choice=every.only(cuts, topologies),
         every=every,
-        ladders=tuple(_ladders(profile, subject, rooms)),
+        ladders=tuple(desk.ladders(profile)),
     )
 
 
-def _chosen(
-    profile: Profile,
-    subject: Subject,
-    rooms: Sequence[Room],
-    cuts: Sequence[str],
-    topologies: Sequence[str],
-) -> tuple[Choice, Measured]:
-    """The best of these cuts and topologies, and what it was told from."""
-    counted = profile if profile.knows_times else replace(profile, links=ONE_A_LEG)
-    measured = counted.measured([room.name for room in rooms], subject.layers)
-    choice = choose(subject.chain, rooms, measured, ends=subject.ends, cuts=cuts, topologies=topologies)
-    return choice, measured
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """What is to be placed and where, and the placements found so far."""
 
+    subject: Subject
+    rooms: Sequence[Room]
+    placements: Placements
 
-def _ladders(profile: Profile, subject: Subject, rooms: Sequence[Room]) -> Iterator[Ladder]:
-    """What each lever would give; twice where legs may be anything between nothing and a bound."""
-    if not profile.knows_times:
-        return
-    run, speculation = profile.run, profile.speculation or Speculation()
-    most, bounds = profile.most_one_way_ms, {"": profile}
-    if most is not None:
-        bounds = {f", if legs take {ms:g} ms": replace(profile, links=Links(ms)) for ms in (0.0, most)}
-    for remark, supposed in bounds.items():
-        every, measured = _chosen(supposed, subject, rooms, subject.cuts, list(TOPOLOGIES))
-        yield ladder(
-            every,
+    def chosen(
+        self, profile: Profile, cuts: Sequence[str] = (), topologies: Sequence[str] = ()
+    ) -> tuple[Choice, Measured]:
+        """The best of these cuts and topologies, of all where none is named, and what it was told from."""
+        subject = self.subject
+        counted = profile if profile.knows_times else replace(profile, links=ONE_A_LEG)
+        measured = counted.measured([room.name for room in self.rooms], subject.layers)
+        choice = choose(
+            subject.chain,
+            self.rooms,
             measured,
-            cut=run.cut,
-            topology=run.topology,
-            speculation=speculation,
-            remark=remark,
+            ends=subject.ends,
+            cuts=cuts or subject.cuts,
+            topologies=topologies or list(TOPOLOGIES),
+            placements=self.placements,
         )
+        return choice, measured
+
+    def ladders(self, profile: Profile) -> Iterator[Ladder]:
+        """What each lever would give; twice where legs may be anything between nothing and a bound."""
+        if not profile.knows_times:
+            return
+        run, speculation = profile.run, profile.speculation or Speculation()
+        most, bounds = profile.most_one_way_ms, {"": profile}
+        if most is not None:
+            bounds = {f", if legs take {ms:g} ms": replace(profile, links=Links(ms)) for ms in (0.0, most)}
+        for remark, supposed in bounds.items():
+            every, measured = self.chosen(supposed)
+            how = {"cut": run.cut, "topology": run.topology, "remark": remark}
+            yield ladder(every, measured, speculation=speculation, **how)
 
 
 def _profile(wish: Wish) -> Profile:

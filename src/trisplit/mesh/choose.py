@@ -17,6 +17,9 @@ from trisplit.table import Cell, Table
 
 PREFERENCE = ("ring", "chain", "star")  # where times are the same
 
+Placements = dict[tuple[str, bool], Placed]
+"""By cut, and whether it is for a ring."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
@@ -126,19 +129,21 @@ def choose(
     ends: tuple[StageCost, StageCost] = NO_ENDS,
     cuts: Collection[str] = CUTS,
     topologies: Collection[str] = TOPOLOGIES,
+    placements: Placements | None = None,
 ) -> Choice:
     """The quickest plan for each of these cuts and topologies, by what was measured.
 
     Shares are balanced as `plan` balances them; what is searched is the cut, the topology, the
-    order of the stations and which of those with a stated limit are left out. Problems as of `plan`; a
-    PlanProblem only where nothing fits.
+    order of the stations and which of those with a stated limit are left out. `placements` are
+    filled on the way, and are good for the same stages, rooms and ends, whatever was measured.
+    Problems as of `plan`; a PlanProblem only where nothing fits.
     """
     options, refused = [], []
+    placements = {} if placements is None else placements
     for cut in cuts:
-        placed: dict[bool, Placed] = {True: {}, False: {}}
         for topology in topologies:
             wish = wished(stages, rooms, cut=cut, topology=topology, ends=ends)
-            orders = Orders(wish, measured, placed[topology == "ring"])
+            orders = Orders(wish, measured, placements.setdefault((cut, topology == "ring"), {}))
             found, is_exact = orders.best()
             if found is None:
                 refused.append(Refused(cut, topology, refusal(wish)))
