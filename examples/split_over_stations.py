@@ -29,8 +29,8 @@ async def main(path: Path, prompt: str) -> None:
     async with local_stations(used) as addresses, Coordinator(model, ends, drawn, addresses) as mesh:
         async for _ in mesh.load("f32", context=CONTEXT, threads=1):
             pass
-        await mesh.open(request)
-        async for piece in mesh.generate(answer):
+        stream = await mesh.open()
+        async for piece in mesh.generate(stream, answer):
             print(piece.text, end="", flush=True)
     print()
 
