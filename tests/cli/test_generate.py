@@ -155,6 +155,12 @@ def test_text_goes_to_stdout_and_what_it_took_to_stderr(tiny: Tiny, stations: di
     assert "identical to one machine: yes (12 tokens)" in result.stderr
 
 
+@pytest.mark.parametrize("weights", ["push", "path"])
+def test_weights_are_sent_or_read_as_asked(weights: str, tiny: Tiny, stations: dict[str, str]) -> None:
+    words = ("--max-tokens", "5", "--check", "--stations", at(stations, 2), "--weights", weights)
+    assert facts_of(tiny("llama"), PROMPT, *words)["identical_to_one_machine"] is True
+
+
 def test_station_processes_of_its_own_end_with_it(tiny: Tiny) -> None:
     model = tiny("gemma3")
     ran = process("generate", model, PROMPT, "--stations", "3", "--max-tokens", "5", "--check", "--json")
@@ -309,6 +315,7 @@ def test_temperature_0_takes_no_notice_of_the_seed(tiny: Tiny) -> None:
     [
         (("--dtype", "int88"), "no dtype is named 'int88'", "did you mean 'int8'?"),
         (("--dtype", "f16"), "no dtype is named 'f16'", "known: f32, int4, int8"),
+        (("--weights", "pull"), "no way to get weights is named 'pull'", "known: auto, path, push"),
         (("--cut", "third"), "no cut is named 'third'", "did you mean 'thirds'?"),
         (("--max-tokens", "0"), "max_tokens is 0", "ask for at least one token"),
         (("--max-tokens", "-1"), "max_tokens is -1", "ask for at least one token"),
@@ -504,7 +511,7 @@ def test_a_cached_stage_cut_short_is_made_again(n_bytes: int, tiny: Tiny, tmp_pa
     environment = {**os.environ, "TRISPLIT_CACHE": str(tmp_path)}
     words = ("generate", tiny("llama"), PROMPT, "--max-tokens", "5")
     whole = process(*words, env=environment)
-    (stage,) = tmp_path.rglob("down-001.safetensors")
-    os.truncate(stage, n_bytes)
+    (record,) = tmp_path.rglob("down-001.sha256")
+    os.truncate(record.parent / record.read_text().split()[1], n_bytes)
     again = process(*words, env=environment)
     assert (again.returncode, again.stdout) == (0, whole.stdout), again.stderr

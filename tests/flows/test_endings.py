@@ -19,6 +19,7 @@ from tests.flows.test_token_trip import Silent
 from tests.tiny import build
 from trisplit.errors import PeerProblem
 from trisplit.mesh import coordinator as coordinating
+from trisplit.mesh import pushing
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.link import Link
@@ -331,7 +332,8 @@ def test_an_answer_that_never_comes_ends_at_the_deadline(
 def test_every_wait_has_a_deadline(
     kind: type, tiny: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for deadline in ("LOAD", "JOIN", "ANSWER", "STEP"):
+    monkeypatch.setattr(pushing, "LOAD_DEADLINE_S", 0.2)
+    for deadline in ("JOIN", "ANSWER", "STEP"):
         monkeypatch.setattr(coordinating, f"{deadline}_DEADLINE_S", 0.2)
     with pytest.raises(PeerProblem, match=r"did not come within 0\.2 s"):
         asyncio.run(Liar(mute=kind).trip(open_model(tiny("llama"))))

@@ -10,15 +10,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from trisplit.errors import CheckpointProblem, PeerProblem
+from trisplit.errors import PeerProblem
 from trisplit.mesh.flow import Flow
 from trisplit.mesh.holding import Held, LoadedGroup
-from trisplit.mesh.loading import understand
-from trisplit.models.config import Kind, layer_stages
+from trisplit.models.config import layer_stages
 from trisplit.models.model import Model, open_model
 from trisplit.models.session import Row, StageSession, Tracks
 from trisplit.wire.frame import ROW_BY_ROW, Activation
-from trisplit.wire.messages import GroupSpec, Load, StageSpec
 
 Tiny = Callable[[str], Path]
 CONTEXT = 32
@@ -32,29 +30,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return open_model(build_variant("llama", tmp_path_factory.mktemp("holding") / "model"))
 
 
-def order(model: Model, groups: list[list[tuple[int, Kind]]]) -> Load:
-    specs = tuple(
-        GroupSpec(number, tuple(StageSpec(layer, kind) for layer, kind in stages))  # type: ignore[arg-type]
-        for number, stages in enumerate(groups)
-    )
-    return Load(
-        msgspec.msgpack.encode(model.config),
-        str(model.checkpoint.path),
-        model.checkpoint.digest,
-        "f32",
-        1,
-        CONTEXT,
-        2,
-        specs,
-    )
-
-
 def held(model: Model) -> Held:
     """One layer cut in thirds, all on this station, and the rest of the model as a fourth group."""
-    thirds: list[list[tuple[int, Kind]]] = [[(0, "attention")], [(0, "gate_up")], [(0, "down")]]
-    rest = [(layer, kind) for layer in range(1, 4) for kind in ("attention", "gate_up", "down")]
-    asked = understand(order(model, [*thirds, rest]))  # type: ignore[list-item]
-    groups = {part.number: part for part in asked.build() if isinstance(part, LoadedGroup)}
+    cut = [[stage] for stage in layer_stages(range(1))] + [list(layer_stages(range(1, 4)))]
+    groups = {}
+    for number, stages in enumerate(cut):
+        files = list(model.files(stages, "f32"))
+        session = StageSession(model.config, files, context=CONTEXT, threads=1)
+        groups[number] = LoadedGroup(number, Tracks(session, 2))
     here = Held(groups, rows_equal=True, kv_bytes_per_token=0, sessions=2, end=4)
     here.flows = {n: (Flow(n, n + 1),) for n in groups}
     here.flows[0] += (Flow(0, 2, residual=True),)
@@ -204,37 +187,3 @@ def test_halves_of_different_sizes_are_refused(model: Model) -> None:
 def test_frames_that_make_no_sense_are_named(model: Model, facts: dict[str, int], said: str) -> None:
     with pytest.raises(PeerProblem, match=said):
         run(held(model), frame(rows(model, 2), **facts))
-
-
-@pytest.mark.parametrize(
-    ("changes", "kind", "said"),
-    [
-        ({"config": b"\xc1"}, PeerProblem, "a model description that cannot be read"),
-        ({"dtype": "int3"}, PeerProblem, "dtype 'int3' is not one of f32, int8, int4"),
-        ({"digest": "0" * 64}, CheckpointProblem, "is not the file the coordinator opened"),
-        ({"checkpoint": "/nowhere"}, CheckpointProblem, "nowhere"),
-        ({"groups": (GroupSpec(0, ()),)}, PeerProblem, "group 0 is no run of neighbouring stages"),
-        (
-            {"groups": (GroupSpec(1, (StageSpec(0, "down"),)), GroupSpec(1, (StageSpec(1, "down"),)))},
-            PeerProblem,
-            "are not all different",
-        ),
-        (
-            {"groups": (GroupSpec(0, (StageSpec(0, "attention"), StageSpec(0, "down"))),)},
-            PeerProblem,
-            "group 0 is no run of neighbouring stages",
-        ),
-        ({"groups": (GroupSpec(3, (StageSpec(4, "down"),)),)}, PeerProblem, "group 3 is no run"),
-    ],
-)
-def test_orders_that_cannot_be_carried_out_are_refused(
-    model: Model, changes: dict[str, object], kind: type[Exception], said: str
-) -> None:
-    with pytest.raises(kind, match=said):
-        understand(msgspec.structs.replace(order(model, [[(0, "attention")]]), **changes))
-
-
-def test_an_order_for_another_description_is_refused(model: Model) -> None:
-    other = msgspec.msgpack.encode(replace(model.config, norm_eps=1e-3))
-    with pytest.raises(CheckpointProblem, match="is not the file"):
-        understand(msgspec.structs.replace(order(model, [[(0, "attention")]]), config=other))

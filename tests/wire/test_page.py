@@ -13,7 +13,7 @@ from tests.wire.test_frame import ONE, ROUTED
 from tests.wire.words import EXAMPLES, framed
 from trisplit.wire import frame, route
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import FileSpec, GroupSpec, Ping, StageSpec, Visit, Way
+from trisplit.wire.messages import FileSpec, GroupSpec, Ping, Source, StageSpec, Visit, Way
 from trisplit.wire.session import COORDINATOR_LINK, STATION_LINK, Turns
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def test_its_fields_are_ours() -> None:
         for name, said in EXAMPLES.items()
         if not isinstance(said, Activation)
     }
-    ours["Load"] |= {*GroupSpec.__struct_fields__, *StageSpec.__struct_fields__}
+    ours["Load"] |= {*Source.__struct_fields__, *GroupSpec.__struct_fields__, *StageSpec.__struct_fields__}
     ours["Need"] |= set(StageSpec.__struct_fields__)
     ours["Offer"] |= {*FileSpec.__struct_fields__, *StageSpec.__struct_fields__}
     ours["Join"] |= set(Way.__struct_fields__)

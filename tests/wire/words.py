@@ -38,6 +38,7 @@ from trisplit.wire.messages import (
     Recalled,
     Sample,
     Sampling,
+    Source,
     StageSpec,
     Visit,
     Want,
@@ -56,13 +57,17 @@ EXAMPLES: dict[str, Said] = {
         Welcome(1, "s1", 4242, "a cpu", "a runtime 1.2"),
         Load(
             b"{}",
-            "models/tiny",
-            "sha256:00",
+            Source("models/tiny", "00ff"),
+            True,
             "f32",
             2,
             2048,
             8,
-            (GroupSpec(3, (StageSpec(0, "attention"), StageSpec(0, "gate_up"), StageSpec(0, "down"))),),
+            (
+                GroupSpec(
+                    3, (StageSpec(0, "attention"), StageSpec(0, "gate_up"), StageSpec(0, "down")), 9_000
+                ),
+            ),
         ),
         Loading(1, 3, "layer 0"),
         Need((StageSpec(0, "gate_up"),)),
@@ -106,8 +111,10 @@ def floats(low: float, high: float, *, open_below: bool = False) -> st.SearchStr
     return st.floats(low, high, exclude_min=open_below, allow_nan=False)
 
 
-stages = st.builds(StageSpec, u16, st.sampled_from(["embed", "attention", "gate_up", "down", "head"]))
-groups = st.builds(GroupSpec, u16, st.lists(stages, max_size=4).map(tuple))
+stages = st.builds(
+    StageSpec, st.integers(-1, 2**16 - 1), st.sampled_from(["embed", "attention", "gate_up", "down", "head"])
+)
+groups = st.builds(GroupSpec, u16, st.lists(stages, max_size=4).map(tuple), u64)
 digests = st.binary(min_size=32, max_size=32)
 files = st.builds(FileSpec, digests, u64)
 visits = st.builds(Visit, streams, u16, u32, floats(0, 1e12), floats(0, 1e12), floats(0, 1e12))
@@ -122,8 +129,8 @@ any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(
         Load,
         st.binary(max_size=40),
-        texts,
-        texts,
+        st.none() | st.builds(Source, texts, texts),
+        st.booleans(),
         texts,
         positive,
         positive,

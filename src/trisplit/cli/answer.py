@@ -19,6 +19,13 @@ Stations = Annotated[
     ),
 ]
 Cut = Annotated[str, typer.Option(help="How layers become stage groups: layers, thirds or recut.")]
+WeightsOption = Annotated[
+    str,
+    typer.Option(
+        "--weights",
+        help="push: stations are sent their weights; path: they read MODEL where it lies; auto: if it does.",
+    ),
+]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="Weights as f32, int8 or int4.")]
 MaxTokens = Annotated[int, typer.Option(help="Longest answer, in tokens.")]
 Temperature = Annotated[float, typer.Option(help="0 takes the likeliest token; higher is more varied.")]
@@ -60,6 +67,7 @@ def generate(
     stations: Stations = "0",
     cut: Cut = "layers",
     dtype: DtypeOption = "f32",
+    weights: WeightsOption = "auto",
     as_chat: Annotated[bool, typer.Option("--chat", help="Ask as a chat message.")] = False,
     max_tokens: MaxTokens = 128,
     temperature: Temperature = 0.0,
@@ -87,6 +95,7 @@ def generate(
         stations=stations,
         cut=cut,
         dtype=dtype,
+        weights=weights,
         threads=threads,
         context=context,
         secret_file=secret_file,
@@ -118,6 +127,7 @@ def chat(
     stations: Stations = "0",
     cut: Cut = "layers",
     dtype: DtypeOption = "f32",
+    weights: WeightsOption = "auto",
     system: Annotated[str, typer.Option(help="What the model is told first.")] = "",
     max_tokens: MaxTokens = 512,
     temperature: Temperature = 0.0,
@@ -141,6 +151,7 @@ def chat(
         stations=stations,
         cut=cut,
         dtype=dtype,
+        weights=weights,
         threads=threads,
         context=context,
         secret_file=secret_file,

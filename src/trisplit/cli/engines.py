@@ -17,6 +17,7 @@ from trisplit.mesh.costs import plan_model
 from trisplit.mesh.cuts import CUTS
 from trisplit.mesh.fleet import local_stations
 from trisplit.mesh.plan import Plan
+from trisplit.mesh.pushing import WEIGHTS, Weights
 from trisplit.mesh.room import Room
 from trisplit.mesh.streams import Stream
 from trisplit.mesh.trust import NOBODY, Trust, read_trust
@@ -25,6 +26,7 @@ from trisplit.models.decoder import Decoder
 from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Piece
 from trisplit.models.model import Model, context_for
+from trisplit.table import size
 
 MOST_STATIONS = 1000
 
@@ -36,6 +38,7 @@ class Settings:
     stations: str = "0"
     cut: str = "layers"
     dtype: Dtype = "f32"
+    weights: Weights = "auto"
     threads: int | None = None
     context: int | None = None
     trust: Trust = NOBODY
@@ -75,6 +78,7 @@ def settings(
     dtype: str,
     threads: int | None,
     context: int | None,
+    weights: str = "auto",
     secret_file: Path | None = None,
     ca: Path | None = None,
 ) -> Settings:
@@ -84,11 +88,21 @@ def settings(
     known = next((d for d in DTYPES if d == dtype), None)
     if known is None:
         raise UnknownName("dtype", dtype, DTYPES)
+    where = next((w for w in WEIGHTS if w == weights), None)
+    if where is None:
+        raise UnknownName("way to get weights", weights, WEIGHTS)
     if threads is not None and not 1 <= threads <= usable_cores():
         cores = usable_cores()
         raise RequestProblem(f"--threads {threads} on {cores} cores", fix=f"use 1 to {cores}")
-    trust = read_trust(secret_file, ca)
-    chosen = Settings(stations=stations, cut=cut, dtype=known, threads=threads, context=context, trust=trust)
+    chosen = Settings(
+        stations=stations,
+        cut=cut,
+        dtype=known,
+        weights=where,
+        threads=threads,
+        context=context,
+        trust=read_trust(secret_file, ca),
+    )
     _ = chosen.addresses, chosen.processes  # to be refused now, if they are to be
     return chosen
 
@@ -234,6 +248,8 @@ async def _mesh(
     ends = Ends(model.config, *files, threads=threads)
     async with Coordinator(model, ends, drawn, addresses, trust=s.trust) as coordinator:
         with bars() as show:
-            async for step in coordinator.load(s.dtype, context=context, threads=threads):
-                show.advance(f"station {step.station}", step.done, step.total, step.what)
+            how = {"context": context, "threads": threads}
+            async for step in coordinator.load(s.dtype, weights=s.weights, **how):
+                what = f"{size(step.done_bytes)} of {size(step.total_bytes)}, {step.what}"
+                show.advance(f"station {step.station}", step.done_bytes, step.total_bytes, what)
         yield Mesh(coordinator, context, threads)

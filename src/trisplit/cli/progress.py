@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Bars:
         """The items, the bar moving as each is taken."""
         for done, item in enumerate(items, 1):
             yield item
-            self.advance(name, done, total)
+            self.advance(name, done, total, f"{done} of {total}")
 
 
 @contextmanager
@@ -39,7 +39,6 @@ def bars() -> Iterator[Bars]:
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(),
-        MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[what]}"),
     )

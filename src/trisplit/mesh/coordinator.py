@@ -7,15 +7,16 @@ import contextlib
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from trisplit.errors import PeerProblem
+from trisplit.mesh import pushing
 from trisplit.mesh.link import Link
 from trisplit.mesh.peers import SILENCE_S, Peer, Peers
-from trisplit.mesh.plan import Group, Plan
+from trisplit.mesh.plan import Plan
+from trisplit.mesh.pushing import Progress, Stock, Weights
 from trisplit.mesh.streams import Stream, has_room, pieces
 from trisplit.mesh.trust import NOBODY, Trust
 from trisplit.mesh.ways import ways, with_routes
@@ -33,22 +34,16 @@ from trisplit.wire.messages import (
     Closed,
     Facts,
     Fence,
-    GroupSpec,
     Hello,
     Join,
     Joined,
-    Load,
-    Loaded,
-    Loading,
     Message,
     Open,
     Opened,
     Sample,
     Sampling,
-    StageSpec,
 )
 
-LOAD_DEADLINE_S: Final = 600.0  # from one stage to the next: the first load converts weights
 JOIN_DEADLINE_S: Final = 30.0  # more than a station gives its successors to answer
 ANSWER_DEADLINE_S: Final = 10.0
 STEP_DEADLINE_S: Final = 120.0  # for one chunk or token once round
@@ -63,16 +58,6 @@ class StationFacts:
     weight_bytes: int
     kv_bytes: int
     rss_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """One station has the weights of `what` ready, the `done`-th of its `total` stages."""
-
-    station: str
-    done: int
-    total: int
-    what: str
 
 
 class Coordinator:
@@ -130,44 +115,17 @@ class Coordinator:
 
     # --- loading ---
 
-    async def load(self, dtype: Dtype, *, context: int, threads: int) -> AsyncIterator[Progress]:
+    async def load(
+        self, dtype: Dtype, *, context: int, threads: int, weights: Weights = "auto"
+    ) -> AsyncIterator[Progress]:
         """Has every station build its stages, all at once; yields how far each is."""
-        config = msgspec.msgpack.encode(self.model.config)
-        checkpoint = self.model.checkpoint
-        for share in self.plan.shares:
-            groups = tuple(_spec(group) for group in share.groups)
-            order = Load(
-                config,
-                str(checkpoint.path.absolute()),
-                checkpoint.digest,
-                dtype,
-                threads,
-                context,
-                self.sessions,
-                groups,
-            )
-            self._peers[share.station].link.send(order)
-        busy = {self._later(peer): peer for peer in self._peers}
-        try:
-            while busy:
-                await asyncio.wait(busy, return_when=asyncio.FIRST_COMPLETED)
-                for answer in [answer for answer in busy if answer.done()]:
-                    peer, said = busy.pop(answer), answer.result()
-                    if isinstance(said, Loading):
-                        busy[self._later(peer)] = peer
-                        yield Progress(peer.name, said.done, said.total, said.what)
-                    elif isinstance(said, Loaded):
-                        peer.loaded = said
-                    else:
-                        what = f"station {peer.name} said {type(said).__name__} while loading"
-                        raise PeerProblem(what, fix=SAME_VERSION)
-        finally:
-            for answer in busy:
-                answer.cancel()
+        stock = Stock(self.model, dtype, weights)
+        how = {"threads": threads, "context": context, "sessions": self.sessions}
+        orders = {share.station: stock.order(share.groups, **how) for share in self.plan.shares}
+        async with aclosing(pushing.load(self._peers, orders, stock)) as steps:
+            async for step in steps:
+                yield step
         await self._join()
-
-    def _later(self, peer: Peer) -> asyncio.Task[Message]:
-        return asyncio.create_task(self._peers.next(peer, LOAD_DEADLINE_S))
 
     async def _join(self) -> None:
         """Tells each station where what it leaves goes."""
@@ -334,7 +292,3 @@ def _name(peer: Peer) -> str:
     if welcome is None or welcome.name in (peer.name, f"station-{welcome.pid}"):
         return peer.name
     return f"{peer.name} ({welcome.name})"
-
-
-def _spec(group: Group) -> GroupSpec:
-    return GroupSpec(group.number, tuple(StageSpec(s.layer, s.kind) for s in group.stages))

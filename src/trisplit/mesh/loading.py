@@ -1,83 +1,208 @@
-"""An order to load, understood and checked: which stages to build, from what, for how many sequences."""
+"""What a station does with a Load: understands it, finds the weights or has them sent, builds sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
+from typing import Final
 
 from trisplit.errors import CheckpointProblem, PeerProblem
+from trisplit.mesh.fetching import Supplier, fetch
 from trisplit.mesh.holding import LoadedGroup
 from trisplit.models.config import ModelConfig, Stage
 from trisplit.models.convert import DTYPES, Dtype
-from trisplit.models.model import Model, open_model
+from trisplit.models.description import unpack
+from trisplit.models.model import Model, open_model, refuse_if_short
 from trisplit.models.session import StageSession, Tracks
+from trisplit.models.shelf import contents, stage_on_shelf
+from trisplit.models.stage_file import StageFile
+from trisplit.table import size
 from trisplit.wire.frame import SAME_VERSION
-from trisplit.wire.messages import GroupSpec, Load
+from trisplit.wire.messages import GroupSpec, Load, Loading, Need, Offer, Source, StageSpec
+
+OFFER_DEADLINE_S: Final = 3600.0  # others may be served first, and every stage be converted first
+_TELL_EVERY_S: Final = 0.2
+_MOST_HEADER_BYTES: Final = 2**16  # of a file, beside its weights
+_SAME_MODEL: Final = "give both the same model, or have the coordinator send it: --weights auto"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """A Load message, understood and checked: what to build, from what."""
+class Group:
+    """Stages to build as one session, and what their weights take."""
 
-    model: Model
+    number: int
+    stages: tuple[Stage, ...]
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A Load message, understood and checked: what to build, from what.
+
+    `own` lies here under the coordinator's path, and `is_same` says that its files are the coordinator's;
+    else it may be a copy, known by its content. What is not here is sent if the coordinator `pushes`.
+    """
+
+    config: ModelConfig
     dtype: Dtype
     threads: int
     context: int
     sessions: int
-    groups: tuple[tuple[int, tuple[Stage, ...]], ...]
+    groups: tuple[Group, ...]
+    own: Model | None
+    is_same: bool
+    pushes: bool
 
     @property
     def stages(self) -> list[Stage]:
         """All stages of all groups."""
-        return [stage for _, stages in self.groups for stage in stages]
+        return [stage for group in self.groups for stage in group.stages]
 
-    def build(self) -> Iterator[Stage | LoadedGroup]:
-        """Each stage when its weights are ready, converted if need be; each group when it is."""
-        for number, stages in self.groups:
-            files = []
-            for file in self.model.files(stages, self.dtype):
-                files.append(file)
-                yield file.stage
-            how = {"context": self.context, "threads": self.threads}
-            session = StageSession(self.model.config, files, spin=False, **how)
-            yield LoadedGroup(number, Tracks(session, self.sessions))
+    @property
+    def n_bytes(self) -> int:
+        """What all weights take."""
+        return sum(group.n_bytes for group in self.groups)
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """What one token of a sequence takes in keys and values."""
+        return self.config.kv_bytes(1) * sum(stage.kind == "attention" for stage in self.stages)
 
 
-def understand(order: Load) -> Order:
-    """Opens the model a coordinator speaks of and checks that its order can be carried out here.
+def understand(said: Load) -> Order:
+    """Looks for the model a coordinator speaks of and checks that its order can be carried out here.
 
-    PeerProblem for an order that makes no sense, CheckpointProblem for a model that is not here or
-    not the same, RequestProblem when memory is short.
+    PeerProblem for an order that makes no sense, CheckpointProblem for a model that is not here and is not
+    sent, RequestProblem when memory is short.
     """
-    try:
-        config = msgspec.msgpack.decode(order.config, type=ModelConfig)
-    except msgspec.DecodeError as error:
-        raise PeerProblem(f"a model description that cannot be read: {error}", fix=SAME_VERSION) from None
-    dtype = next((d for d in DTYPES if d == order.dtype), None)
+    config = unpack(said.config)
+    dtype = next((d for d in DTYPES if d == said.dtype), None)
     if dtype is None:
-        raise PeerProblem(f"dtype {order.dtype!r} is not one of {', '.join(DTYPES)}", fix=SAME_VERSION)
-    model = open_model(Path(order.checkpoint))
-    if model.checkpoint.digest != order.digest or model.config != config:
-        raise CheckpointProblem(
-            f"{order.checkpoint} is not the file the coordinator opened", fix="give both the same model"
-        )
-    numbers = [group.number for group in order.groups]
+        raise PeerProblem(f"dtype {said.dtype!r} is not one of {', '.join(DTYPES)}", fix=SAME_VERSION)
+    numbers = [group.number for group in said.groups]
     if len(set(numbers)) < len(numbers):
         raise PeerProblem(f"groups {numbers} are not all different", fix=SAME_VERSION)
-    groups = tuple((group.number, _stages(group, model)) for group in order.groups)
-    understood = Order(model, dtype, order.threads, order.context, order.sessions, groups)
-    model.refuse_if_short(understood.stages, dtype, order.context * order.sessions)
-    return understood
+    own = _own(said.source, config, said.pushes)
+    order = Order(
+        config=config,
+        dtype=dtype,
+        threads=said.threads,
+        context=said.context,
+        sessions=said.sessions,
+        groups=tuple(Group(group.number, _stages(group, config), group.n_bytes) for group in said.groups),
+        own=own,
+        is_same=own is not None and said.source is not None and own.checkpoint.digest == said.source.stamp,
+        pushes=said.pushes,
+    )
+    tokens = said.context * said.sessions
+    kv_bytes = order.kv_bytes_per_token * tokens
+    what = f"{size(order.n_bytes)} of weights and {size(kv_bytes)} for {tokens:,} tokens"
+    refuse_if_short(order.n_bytes + kv_bytes, f"{what} of keys and values")
+    return order
 
 
-def _stages(group: GroupSpec, model: Model) -> tuple[Stage, ...]:
+def _own(source: Source | None, config: ModelConfig, pushes: bool) -> Model | None:
+    """The model under the coordinator's path here, if it is of this description."""
+    try:
+        if source is None:
+            raise CheckpointProblem("the coordinator names no model and sends none", fix=_SAME_MODEL)
+        model = open_model(Path(source.path))
+        if model.config != config:
+            raise CheckpointProblem(f"{source.path} is not the coordinator's model", fix=_SAME_MODEL)
+    except CheckpointProblem:
+        if pushes:
+            return None
+        raise
+    return model
+
+
+def _stages(group: GroupSpec, config: ModelConfig) -> tuple[Stage, ...]:
     """The group's stages, which must be neighbours in the model."""
-    stages = tuple(Stage(stage.layer, stage.kind) for stage in group.stages)
-    first = model.stages.index(stages[0]) if stages and stages[0] in model.stages else 0
-    if model.stages[first : first + len(stages)] != stages or not stages:
+    stages, all_stages = tuple(Stage(s.layer, s.kind) for s in group.stages), config.stages
+    first = all_stages.index(stages[0]) if stages and stages[0] in all_stages else 0
+    if all_stages[first : first + len(stages)] != stages or not stages:
         what = f"group {group.number} is no run of neighbouring stages of the model"
         raise PeerProblem(what, fix=SAME_VERSION)
     return stages
+
+
+class Loader:
+    """Carries out one order; `tell` is told how far it is, and what is asked of the coordinator."""
+
+    def __init__(self, order: Order, supplier: Supplier, tell: Callable[[Loading | Need], None]) -> None:
+        self._order, self._supplier, self._tell = order, supplier, tell
+        self._copy = order.own
+        self._done = 0
+        self._told_s = 0.0
+
+    async def build(self) -> AsyncGenerator[LoadedGroup, None]:
+        """Every group as its session is ready."""
+        order = self._order
+        if not order.is_same:
+            self._tell(Need(tuple(StageSpec(stage.layer, stage.kind) for stage in order.stages)))
+        for group in order.groups:
+            files = []
+            for stage in group.stages:
+                files.append(await self._file(stage, group))
+                self._done += files[-1].weight_bytes
+                self._say(self._done, stage)
+            found = sum(file.weight_bytes for file in files)
+            if found != group.n_bytes:
+                what = f"group {group.number} has {found:,} bytes of weights"
+                raise PeerProblem(f"{what} where {group.n_bytes:,} were announced", fix=SAME_VERSION)
+            how = {"context": order.context, "threads": order.threads}
+            session = await asyncio.to_thread(StageSession, order.config, files, spin=False, **how)
+            yield LoadedGroup(group.number, Tracks(session, order.sessions))
+
+    async def _file(self, stage: Stage, group: Group) -> StageFile:
+        """A stage's weights: from the coordinator's own files, else those under the digests it offers."""
+        if self._order.is_same and self._order.own is not None:
+            return await asyncio.to_thread(self._converted, self._order.own, stage)
+        offer = await self._supplier.next(Offer, OFFER_DEADLINE_S)
+        announced = sum(file.n_bytes - _MOST_HEADER_BYTES for file in offer.files)
+        if announced > group.n_bytes:
+            what = f"{announced:,} bytes offered for {stage} where its group has {group.n_bytes:,}"
+            raise PeerProblem(what, fix=SAME_VERSION)
+        digests = [file.digest.hex() for file in offer.files]
+        found = await asyncio.to_thread(self._found, stage, digests)
+        if found is None:
+            await self._receive(offer, stage)
+            found = await asyncio.to_thread(stage_on_shelf, self._order.config, stage, digests)
+        if found is None:
+            raise PeerProblem(f"what was sent for {stage} is no file of weights", fix=SAME_VERSION)
+        return found
+
+    def _found(self, stage: Stage, digests: list[str]) -> StageFile | None:
+        """From the shelf, or made from a copy of the model if that comes out the same."""
+        found = stage_on_shelf(self._order.config, stage, digests)
+        if found is None and self._copy is not None:
+            made = self._converted(self._copy, stage)
+            if [Path(name).stem for name in made.files] == digests:
+                return made
+            self._copy = None  # its other stages will be no better
+        if found is None and not self._order.pushes:
+            where = self._order.own.checkpoint.path if self._order.own else "what is here"
+            raise CheckpointProblem(f"{stage} of {where} is not the coordinator's", fix=_SAME_MODEL)
+        return found
+
+    def _converted(self, model: Model, stage: Stage) -> StageFile:
+        (file,) = model.files([stage], self._order.dtype)
+        return file
+
+    async def _receive(self, offer: Offer, stage: Stage) -> None:
+        """Has those of the offered files sent that are not here, and tells now and then how far they are."""
+        clock, here = asyncio.get_running_loop().time, -_MOST_HEADER_BYTES
+        for spec in offer.files:
+            if contents(spec.digest.hex()) is None:
+                async with aclosing(fetch(self._supplier, spec, str(stage))) as coming:
+                    async for length in coming:
+                        if clock() - self._told_s > _TELL_EVERY_S:
+                            self._told_s = clock()
+                            self._say(self._done + max(here + length, 0), stage)
+            here += spec.n_bytes
+
+    def _say(self, done_bytes: int, stage: Stage) -> None:
+        self._tell(Loading(min(done_bytes, self._order.n_bytes), self._order.n_bytes, str(stage)))

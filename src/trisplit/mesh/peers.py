@@ -13,7 +13,7 @@ from trisplit.mesh.calling import connect
 from trisplit.mesh.link import Link
 from trisplit.mesh.trust import Trust
 from trisplit.wire.frame import SAME_VERSION, Activation
-from trisplit.wire.messages import Bye, Fault, Hello, Loaded, Loading, Message, Ping, Pong
+from trisplit.wire.messages import Bye, Fault, Hello, Loaded, Loading, Message, Need, Ping, Pong, Want
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
@@ -180,7 +180,7 @@ class Peers:
             peer.arrival = asyncio.get_running_loop().create_future()
             await self.wait(peer.arrival, deadline_s, f"an answer of station {peer.name}")
         said = peer.said.popleft()
-        if not isinstance(said, (Loading, Loaded)):
+        if not isinstance(said, (Loading, Need, Want, Loaded)):
             raise PeerProblem(f"station {peer.name} said {type(said).__name__} unasked", fix=SAME_VERSION)
         return said
 

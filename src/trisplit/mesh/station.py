@@ -9,6 +9,7 @@ import os
 import ssl
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from functools import partial
 from typing import Final
 
@@ -19,10 +20,11 @@ from trisplit.machine import cpu_kind, gather_into_huge_pages, return_free_memor
 from trisplit.mesh.address import Address, host_and_port
 from trisplit.mesh.calling import connect
 from trisplit.mesh.door import Tally
+from trisplit.mesh.fetching import Supplier
 from trisplit.mesh.flow import Flow
-from trisplit.mesh.holding import Held, LoadedGroup, Work
+from trisplit.mesh.holding import Held, Work
 from trisplit.mesh.link import Link, fault
-from trisplit.mesh.loading import understand
+from trisplit.mesh.loading import Loader, understand
 from trisplit.mesh.onward import Onward
 from trisplit.mesh.server import listen
 from trisplit.mesh.tail import Tail
@@ -44,16 +46,18 @@ from trisplit.wire.messages import (
     Joined,
     Load,
     Loaded,
-    Loading,
     Message,
+    Offer,
     Open,
     Opened,
+    Piece,
     Recall,
     Recalled,
     Sample,
     Way,
     Welcome,
 )
+from trisplit.wire.session import Said
 
 CONNECT_DEADLINE_S: Final = 10.0
 SHORT_MS: Final = 50.0  # what may keep the loop from answering a ping
@@ -142,23 +146,23 @@ class Station:
     # --- loading ---
 
     async def _load(self, link: Link, said: Load) -> Loaded:
-        """Builds the sessions asked for in a thread, telling the coordinator how far it is."""
+        """Builds the sessions asked for, telling the coordinator how far it is and what is not here."""
         self._held = None
         order = await asyncio.to_thread(understand, said)
-        groups: dict[int, LoadedGroup] = {}
-        builder = order.build()
-        done, total = 0, len(order.stages)
-        while (part := await asyncio.to_thread(next, builder, None)) is not None:
-            if isinstance(part, LoadedGroup):
-                groups[part.number] = part
-            else:
-                done += 1
-                link.send(Loading(done, total, str(part)))
+        loader = Loader(order, Supplier(link.send, partial(self._hear_while_loading, link)), link.send)
+        async with aclosing(loader.build()) as built:
+            groups = {group.number: group async for group in built}
         equal = all(group.session.rows_equal(said.sessions) for group in groups.values())
         return_free_memory()  # what converting has used is of no use any more
         gather_into_huge_pages()
-        self._held = Held(groups, equal, order.model.kv_bytes(order.stages, 1), said.sessions)
+        self._held = Held(groups, equal, order.kv_bytes_per_token, said.sessions)
         return Loaded(self._held.weight_bytes, self._held.kv_bytes_per_token, rss_bytes(), equal)
+
+    async def _hear_while_loading(self, link: Link, deadline_s: float) -> Said:
+        """The next word about what is loaded; others are answered on the way."""
+        while not isinstance(said := await link.receive(deadline_s), (Offer, Piece)):
+            await self._answer(link, said)
+        return said
 
     # --- ways on ---
 

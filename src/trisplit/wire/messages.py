@@ -81,22 +81,33 @@ class StageSpec(Part, frozen=True):
 
 
 class GroupSpec(Part, frozen=True):
-    """Stages that run one after the other as one session; `number` is what frames are addressed to."""
+    """Stages that run one after the other as one session; `number` is what frames are addressed to.
+
+    `n_bytes` is what their weights take.
+    """
 
     number: U16
     stages: tuple[StageSpec, ...]
+    n_bytes: U64
+
+
+class Source(Part, frozen=True):
+    """Where the coordinator reads the model, and a stamp of its files: if both agree, they are the same."""
+
+    path: Text
+    stamp: Name
 
 
 class Load(Word, frozen=True):
-    """Build these stages: `config` is the model's own description, `checkpoint` where its tensors lie.
+    """Build these stages: `config` is the model's own description, `source` where it may lie.
 
-    `digest` names the checkpoint's contents, `context` is the number of tokens to keep room for in each of
-    `sessions` sequences.
+    Weights that are not there are offered, and sent if the coordinator `pushes`. `context` is the number of
+    tokens to keep room for in each of `sessions` sequences.
     """
 
     config: bytes
-    checkpoint: Text
-    digest: Name
+    source: Source | None
+    pushes: bool
     dtype: Name
     threads: Positive
     context: Positive
@@ -105,7 +116,7 @@ class Load(Word, frozen=True):
 
 
 class Loading(Word, frozen=True):
-    """How far loading is, as often as the station likes."""
+    """Bytes of weights that are here, and of all, as often as the station likes; `what` it is at."""
 
     done: U64
     total: U64
