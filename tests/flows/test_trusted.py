@@ -6,16 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.flows.stations import PATIENCE_S, station
 from tests.mesh.certificates import Papers, issue
 from trisplit.mesh.trust import VARIABLE
 
-PATIENCE_S = 60.0
 SECRET = "the secret of this mesh"
 
 
@@ -35,25 +35,6 @@ def secret_file(tmp_path: Path) -> Path:
     file.write_text(SECRET + "\n")
     file.chmod(0o600)
     return file
-
-
-@contextmanager
-def station(*options: object, **environment: str) -> Iterator[str]:
-    """A station process and its address; what it printed on standard error must be nothing."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trisplit", "station", "--json", "--until-stdin-closes", *map(str, options)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    )
-    assert process.stdout is not None
-    try:
-        yield json.loads(process.stdout.readline())["listening"]
-    finally:
-        _, error = process.communicate(timeout=PATIENCE_S)
-    assert error == ""
 
 
 def trisplit(*options: object, **environment: str) -> subprocess.CompletedProcess[str]:

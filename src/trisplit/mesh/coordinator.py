@@ -225,9 +225,9 @@ class Coordinator:
 
     async def _feed(self, stream: Stream, ids: Sequence[int], position: int) -> None:
         """Sends ids on their way, in chunks, no more at once than links can bear."""
-        row_bytes = 4 * self.model.config.hidden
+        hidden_bytes = 4 * self.model.config.hidden
         for piece, start in chunks(ids, position):
-            while not has_room(stream, start, row_bytes):
+            while not has_room(stream, start, hidden_bytes * len(self._streams)):
                 await self._peers.wait(stream.arrival(), STEP_DEADLINE_S, "an answer to a chunk")
             if self.ends is None:
                 payload: bytes | memoryview = b"".join(pieces(piece))

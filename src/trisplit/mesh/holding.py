@@ -153,6 +153,16 @@ class Held:
             raise PeerProblem(what, fix="close one first, or load for more sessions")
         self.streams[number] = Stream(min(free))
 
+    @property
+    def context(self) -> int:
+        """The longest sequence there is room for."""
+        return min((group.session.context for group in self.groups.values()), default=0)
+
+    @property
+    def vocab(self) -> int:
+        """Ids are below it."""
+        return min((group.session.config.vocab for group in self.groups.values()), default=0)
+
     def close(self, number: int) -> None:
         """Forgets a sequence and gives back its memory; what of it is still on its way will be dropped."""
         stream = self.streams.pop(number, None)
@@ -160,11 +170,13 @@ class Held:
             for group in self.groups.values():
                 group.tracks.free(stream.slot)
             stream.slot = -1
+            self._forget_void()
 
     def fence(self, number: int, epoch: int) -> None:
         """Voids what was said in a stream before an epoch."""
         if number in self.streams:
             self.streams[number].fence(epoch)
+            self._forget_void()
 
     def sample(self, number: int, tail: Tail) -> None:
         """Has the tail of a ring choose what follows in a stream."""
@@ -180,15 +192,36 @@ class Held:
         stream = self.streams.get(said.stream)
         if stream is None or said.epoch < stream.epoch:
             return
-        stream.fence(said.epoch)
+        if said.epoch > stream.epoch:
+            stream.fence(said.epoch)
+            self._forget_void()
         group = self.groups.get(said.group)
         if group is None:
             raise PeerProblem(f"a frame for group {said.group}, which is not here", fix=SAME_VERSION)
+        self._refuse_to_hoard(stream, said)
         inputs = stream.inputs(group, said)
         if inputs is not None:
             bare = msgspec.structs.replace(said, payload=b"")
             queue = self._rows if said.rows == 1 else self._chunks
             queue.append(Work(group, stream, bare, inputs, time.monotonic()))
+
+    def _forget_void(self) -> None:
+        """What is void waits no longer: it would take memory until its turn came."""
+        self._rows = deque(work for work in self._rows if not work.is_void)
+        self._chunks = deque(work for work in self._chunks if not work.is_void)
+
+    def _refuse_to_hoard(self, stream: Stream, said: Activation) -> None:
+        """PeerProblem when more rows wait than a sequence has, even if all of it was sent again."""
+        halves = sum(len(rows) for (group, *_), rows in stream.halves.items() if group == said.group)
+        queued = sum(
+            work.said.rows
+            for queue in (self._rows, self._chunks)
+            for work in queue
+            if work.stream is stream and work.said.group == said.group
+        )
+        if halves + queued + said.rows > 2 * self.context:
+            what = f"{halves + queued:,} rows of stream {said.stream} wait for group {said.group}"
+            raise PeerProblem(what, fix="send no row twice, and less before an answer comes")
 
     def next(self) -> list[Work]:
         """What to run now, all of one group; empty when there is nothing.

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trisplit.errors import CheckpointProblem, PeerProblem
+from trisplit.errors import CheckpointProblem, PeerProblem, RequestProblem
+from trisplit.machine import usable_cores
 from trisplit.mesh.fetching import Supplier, fetch
 from trisplit.mesh.holding import LoadedGroup
 from trisplit.models.config import ModelConfig, Stage
@@ -76,12 +77,15 @@ def understand(said: Load) -> Order:
     """Looks for the model a coordinator speaks of and checks that its order can be carried out here.
 
     PeerProblem for an order that makes no sense, CheckpointProblem for a model that is not here and is not
-    sent, RequestProblem when memory is short.
+    sent, RequestProblem when memory or cores are short.
     """
     config = unpack(said.config)
     dtype = next((d for d in DTYPES if d == said.dtype), None)
     if dtype is None:
         raise PeerProblem(f"dtype {said.dtype!r} is not one of {', '.join(DTYPES)}", fix=SAME_VERSION)
+    if said.threads > usable_cores():
+        what = f"{said.threads:,} threads on a station of {usable_cores()} cores"
+        raise RequestProblem(what, fix="ask for fewer")
     numbers = [group.number for group in said.groups]
     if len(set(numbers)) < len(numbers):
         raise PeerProblem(f"groups {numbers} are not all different", fix=SAME_VERSION)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from trisplit.errors import PeerProblem
 from trisplit.mesh.calling import connect
-from trisplit.mesh.link import Link
+from trisplit.mesh.link import MAX_WAITING, Link
 from trisplit.mesh.trust import Trust
 from trisplit.wire.frame import SAME_VERSION, Activation
 from trisplit.wire.messages import Bye, Fault, Hello, Loaded, Loading, Message, Need, Ping, Pong, Want
@@ -109,6 +109,8 @@ class Peers:
             return
         answer = peer.questions.pop((type(said), getattr(said, "stream", 0)), None)
         if answer is None:
+            if len(peer.said) >= MAX_WAITING:
+                raise PeerProblem(f"station {peer.name} talks faster than it is heard", fix=SAME_VERSION)
             peer.said.append(said)
             if peer.arrival is not None and not peer.arrival.done():
                 peer.arrival.set_result(None)

@@ -126,7 +126,7 @@ class Station:
                 self._holding().close(said.stream)
                 link.send(Closed(said.stream))
             case Sample():
-                self._holding().sample(said.stream, _tail(said))
+                self._holding().sample(said.stream, _tail(said, self._holding()))
                 link.send(messages.Sampling(said.stream))
             case Fence():
                 self._holding().fence(said.stream, said.epoch)
@@ -264,7 +264,12 @@ def _flow(way: Way) -> Flow:
     return Flow(way.source, way.target, way.residual)
 
 
-def _tail(said: Sample) -> Tail:
+def _tail(said: Sample, held: Held) -> Tail:
+    """What an order to sample asks for. PeerProblem when there is no room for it, or no such tokens."""
+    longest, greatest = max(said.end, len(said.ids)), max(said.ids, default=0)
+    if longest > held.context or greatest >= held.vocab:
+        what = f"{longest:,} ids up to {greatest:,}, with room for {held.context:,} below {held.vocab:,}"
+        raise PeerProblem(what, fix=SAME_VERSION)
     how = Sampling(
         temperature=said.temperature,
         top_k=said.top_k,

@@ -13,7 +13,7 @@ from trisplit.errors import PeerProblem
 from trisplit.models.session import Floats
 from trisplit.wire.frame import IDS, SAME_VERSION, Activation
 
-MOST_UNDER_WAY_BYTES: Final = 16 * 2**20  # of one prompt
+MOST_UNDER_WAY_BYTES: Final = 16 * 2**20  # of all prompts; rows that are widened on their way weigh more
 
 
 class Stream:
@@ -86,7 +86,11 @@ class Stream:
 
 
 def has_room(stream: Stream, start: int, row_bytes: int) -> bool:
-    """Whether a chunk from `start` on may be sent before more of the prompt is back."""
+    """Whether a chunk from `start` on may be sent before more of the prompt is back.
+
+    `row_bytes` is what a row weighs times the streams that share the links, so that what waits in front
+    of a slow one stays far below what a link bears (`link.MAX_UNSENT_BYTES`).
+    """
     return (start - stream.back) * row_bytes < MOST_UNDER_WAY_BYTES
 
 
