@@ -9,9 +9,11 @@ from trisplit.models.config import LAYER_KINDS, Kind
 MS: dict[Kind, float] = {"embed": 1.0, "attention": 2.0, "gate_up": 3.0, "down": 4.0, "head": 10.0}
 
 
-def stages(n_layers: int) -> list[StageCost]:
+def stages(n_layers: int, *, parallel: bool = False) -> list[StageCost]:
     """Ten bytes each."""
-    return [StageCost(layer, kind, 10, 0) for layer in range(n_layers) for kind in LAYER_KINDS]
+    return [
+        StageCost(layer, kind, 10, 0, parallel=parallel) for layer in range(n_layers) for kind in LAYER_KINDS
+    ]
 
 
 def names(n_stations: int) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from trisplit.errors import PeerProblem
 from trisplit.mesh.flow import Flow
 from trisplit.mesh.holding import Held, LoadedGroup
-from trisplit.models.config import layer_stages
+from trisplit.models.config import Stage, layer_stages
 from trisplit.models.model import Model, open_model
 from trisplit.models.session import Row, StageSession, Tracks
 from trisplit.wire.frame import ROW_BY_ROW, Activation
@@ -33,14 +33,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 def held(model: Model) -> Held:
     """One layer cut in thirds, all on this station, and the rest of the model as a fourth group."""
     cut = [[stage] for stage in layer_stages(range(1))] + [list(layer_stages(range(1, 4)))]
+    here = holding(model, cut)
+    here.flows = {n: (Flow(n, n + 1),) for n in here.groups}
+    here.flows[0] += (Flow(0, 2, residual=True),)
+    return here
+
+
+def holding(model: Model, cut: Sequence[Sequence[Stage]]) -> Held:
+    """A station that holds these groups, with one stream open."""
     groups = {}
     for number, stages in enumerate(cut):
         files = list(model.files(stages, "f32"))
         session = StageSession(model.config, files, context=CONTEXT, threads=1)
         groups[number] = LoadedGroup(number, Tracks(session, 2))
-    here = Held(groups, rows_equal=True, kv_bytes_per_token=0, sessions=2, end=4)
-    here.flows = {n: (Flow(n, n + 1),) for n in groups}
-    here.flows[0] += (Flow(0, 2, residual=True),)
+    here = Held(groups, rows_equal=True, kv_bytes_per_token=0, sessions=2, end=len(groups))
     here.open(STREAM)
     return here
 
@@ -75,6 +81,26 @@ def truth(track: Tracks, x: np.ndarray, position: int) -> np.ndarray:
 def whole(model: Model) -> Tracks:
     files = list(model.files(layer_stages(range(model.config.layers)), "f32"))
     return Tracks(StageSession(model.config, files, context=CONTEXT, threads=1))
+
+
+def test_both_halves_of_a_parallel_block_get_what_the_layer_before_leaves(tiny: Tiny) -> None:
+    """Its rows go to attention and gate_up at once; attention's residual and what gate_up leaves meet."""
+    parallel = open_model(tiny("neox"))
+    here = holding(parallel, [layer_stages(range(1)), *([stage] for stage in layer_stages(range(1, 2)))])
+    here.flows = {0: (Flow(0, 1), Flow(0, 2)), 1: (Flow(1, 3, residual=True),), 2: (Flow(2, 3),)}
+    here.flows[3] = (Flow(3, 4),)
+    files = list(parallel.files(layer_stages(range(2)), "f32"))
+    track = Tracks(StageSession(parallel.config, files, context=CONTEXT, threads=1))
+    for position, n in ((0, 5), (5, 1)):
+        x = rows(parallel, n, seed=position)
+        to_attention, to_gate_up = run(here, frame(x, position))
+        assert (to_attention.group, to_gate_up.group) == (1, 2)
+        assert to_attention.payload == to_gate_up.payload
+        (wide,), (past,) = run(here, to_gate_up), run(here, to_attention)
+        assert [(on.group, on.residual) for on in (wide, past)] == [(3, False), (3, True)]
+        assert run(here, wide) == []
+        (back,) = run(here, past)
+        np.testing.assert_array_equal(np.frombuffer(back.payload, np.float32), truth(track, x, position)[-1])
 
 
 @pytest.mark.parametrize("residual_first", [False, True])

@@ -45,6 +45,9 @@ def followed(drawn: Plan, measured: Measured) -> float:
     began_at = drawn.homes[0] if is_ring else COORDINATOR
     residual: tuple[str, float] = ("", 0.0)
     for group, home in zip(drawn.groups, drawn.homes):
+        if group.number and [(s.kind, s.parallel) for s in group.stages] == [("attention", True)]:
+            residual = (home, now + leg(at, home) + run(home, "attention"))  # while the token goes on
+            continue
         if not (is_ring and group.number == 0):  # in a ring the id is there, as the last token's end
             now += leg(at, home)
         for stage in group.stages:
@@ -59,13 +62,13 @@ def followed(drawn: Plan, measured: Measured) -> float:
 
 
 @unhurried
-@given(st.data(), st.integers(1, 6), st.integers(3, 6), st.sampled_from(sorted(CUTS)))
+@given(st.data(), st.integers(1, 6), st.integers(3, 6), st.sampled_from(sorted(CUTS)), st.booleans())
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
 def test_the_sum_is_what_following_a_token_gives(
-    topology: str, data: st.DataObject, n_layers: int, n_stations: int, cut: str
+    topology: str, data: st.DataObject, n_layers: int, n_stations: int, cut: str, parallel: bool
 ) -> None:
     measured = data.draw(anything_measured(n_stations))
-    drawn = plan(stages(n_layers), rooms(n_stations), cut=cut, topology=topology)
+    drawn = plan(stages(n_layers, parallel=parallel), rooms(n_stations), cut=cut, topology=topology)
     said = predict(drawn, measured)
     assert said.ms == pytest.approx(followed(drawn, measured))
     assert said.legs == drawn.legs_per_token
@@ -88,6 +91,16 @@ def test_on_even_links_it_is_the_wire_floor(cut: str, topology: str, legs: int) 
     assert (said.legs, said.wire_ms, said.late_ms) == (legs, 20 * legs, 0)
     assert said.compute_ms == pytest.approx(30 * (2 + 3 + 4) + 1 + 10)
     assert said.tok_per_s == pytest.approx(1000 / said.ms)
+
+
+@pytest.mark.parametrize(("topology", "legs"), [("chain", 62), ("star", 122), ("ring", 61)])
+def test_attention_of_parallel_blocks_runs_beside_gate_up(topology: str, legs: int) -> None:
+    drawn = plan(stages(30, parallel=True), rooms(6), cut="thirds", topology=topology)
+    said = predict(drawn, uniform(names(6), one_way_ms=20, stage_ms=MS))
+    assert (said.legs, said.wire_ms, said.late_ms) == (legs, 20 * legs, 0)
+    assert said.compute_ms == pytest.approx(2 + 30 * (3 + 4) + 1 + 10)  # attention of the first layer alone
+    slow = uniform(names(6), one_way_ms=20, stage_ms={**MS, "attention": 5.0})
+    assert predict(drawn, slow).late_ms == pytest.approx(29 * (5 - 3))
 
 
 def test_a_station_three_times_farther_costs_its_own_legs_twice_more() -> None:

@@ -36,20 +36,26 @@ def whole(model: Model, dtype: Dtype = "f32") -> Tracks:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("variant", ["llama", "qwen3", "phi3", "gemma3", "neox-sequential"])
+@pytest.mark.parametrize("variant", ["llama", "qwen3", "phi3", "gemma3", "neox", "neox-sequential"])
 def test_every_cut_gives_the_same_bits(variant: str, dtype: Dtype, tiny: Tiny) -> None:
     model = open_model(tiny(variant))
     stages = layer_stages(range(model.config.layers))
     one = whole(model, dtype)
     thirds = [Tracks(session(model, [stage], dtype)) for stage in stages]
     recut = [Tracks(session(model, list(group), dtype)) for group in _recut(stages)]
+    halves = [Tracks(session(model, group, dtype)) for group in _halves(stages)]
     position = 0
     for n in (20, 1, 1, 7):
         x = rows(n, model.config.hidden, seed=position)
         expected = one.run({"x": x}, position).copy()
-        for tracks in (thirds, recut):
+        for tracks in (thirds, recut, halves):
             np.testing.assert_array_equal(_through(tracks, x, position), expected)
         position += n
+
+
+def _halves(stages: Sequence[Stage]) -> list[Sequence[Stage]]:
+    """Attention, and the FFN as one."""
+    return [part for i in range(0, len(stages), 3) for part in (stages[i : i + 1], stages[i + 1 : i + 3])]
 
 
 def _recut(stages: Sequence[Stage]) -> list[tuple[Stage, ...]]:
@@ -67,7 +73,10 @@ def _through(tracks: Sequence[Tracks], x: np.ndarray, position: int) -> np.ndarr
     values = {"x": x}
     for track in tracks:
         out = track.run({name: values[name] for name in track.session.takes}, position).copy()
-        values[track.session.leaves[0]] = out
+        if track.session.leaves[0] == "xr":
+            values["x"], values["r"] = np.split(out, 2, axis=1)
+        else:
+            values[track.session.leaves[0]] = out
     return values["x"]
 
 

@@ -27,7 +27,6 @@ class Subject:
     name: str
     chain: Sequence[StageCost]
     ends: tuple[StageCost, StageCost]
-    cuts: Sequence[str]
     dtype: str | None = None
     context: int | None = None
 

@@ -14,7 +14,7 @@ from trisplit.cli.names import find_model
 from trisplit.cli.outlook import Outlook, Subject
 from trisplit.errors import RequestProblem, UnknownName
 from trisplit.mesh.choose import Choice, Placements, choose
-from trisplit.mesh.costs import ends_costs, possible_cuts, stage_costs
+from trisplit.mesh.costs import ends_costs, stage_costs
 from trisplit.mesh.cuts import CUTS, NO_ENDS
 from trisplit.mesh.levers import Ladder, ladder
 from trisplit.mesh.predict import Measured
@@ -63,7 +63,7 @@ def outlook(wish: Wish, *, explain: bool) -> Outlook:
     profile = _profile(wish)
     subject = _subject(wish, profile)
     rooms = _rooms(wish, profile, knows_bytes=subject.context is not None)
-    cuts = [wish.cut] if wish.cut else subject.cuts
+    cuts = [wish.cut] if wish.cut else list(CUTS)
     topologies = [wish.topology] if wish.topology else list(TOPOLOGIES)
     desk = _Desk(subject, rooms, {})
     if not explain:
@@ -100,7 +100,7 @@ class _Desk:
             self.rooms,
             measured,
             ends=subject.ends,
-            cuts=cuts or subject.cuts,
+            cuts=cuts or list(CUTS),
             topologies=topologies or list(TOPOLOGIES),
             placements=self.placements,
         )
@@ -161,13 +161,11 @@ def _subject(wish: Wish, profile: Profile) -> Subject:
                 fix="name a model, or give --profile a file with layers in it",
             )
         chain = stages_alike(profile.layers)
-        return Subject(name=profile.what or "profile", chain=chain, ends=NO_ENDS, cuts=list(CUTS))
+        return Subject(name=profile.what or "profile", chain=chain, ends=NO_ENDS)
     dtype = next((d for d in DTYPES if d == wish.dtype), None)
     if dtype is None:
         raise UnknownName("dtype", wish.dtype, DTYPES)
     model = open_model(find_model(wish.model))
-    if wish.cut:
-        possible_cuts(model, [wish.cut])
     if profile.layers not in (None, model.config.layers):
         raise RequestProblem(
             f"the profile is of {profile.layers} layers, {wish.model} has {model.config.layers}",
@@ -178,7 +176,6 @@ def _subject(wish: Wish, profile: Profile) -> Subject:
         name=wish.model,
         chain=stage_costs(model, dtype, context),
         ends=ends_costs(model, dtype),
-        cuts=possible_cuts(model),
         dtype=dtype,
         context=context,
     )

@@ -28,6 +28,7 @@ class StageCost:
     """What one stage asks of the station that holds it; `kv_bytes` for the whole context length.
 
     Of a head that is the embedding's own matrix, `shared_bytes` are not held again where embed is.
+    `parallel`: of a block whose attention and FFN both read its input.
     """
 
     layer: int
@@ -35,6 +36,7 @@ class StageCost:
     weight_bytes: int
     kv_bytes: int
     shared_bytes: int = 0
+    parallel: bool = False
 
     @property
     def n_bytes(self) -> int:
@@ -46,6 +48,14 @@ Unit = tuple[StageCost, ...]
 """Neighbouring stages that never lie apart."""
 
 NO_ENDS: Final = (StageCost(-1, "embed", 0, 0), StageCost(-1, "head", 0, 0))
+
+
+def runs_beside(number: int, stages: Sequence[StageCost]) -> bool:
+    """Whether a group runs while the next one does: attention of a parallel block, by itself.
+
+    The first never does: it hands the x it was given to the second when it is done.
+    """
+    return number > 0 and [(stage.kind, stage.parallel) for stage in stages] == [("attention", True)]
 
 
 def weight_bytes(stages: Iterable[StageCost]) -> int:

@@ -44,6 +44,13 @@ class LoadedGroup:
         """Whether two frames meet here: the widened rows, and the residual that went past them."""
         return len(self.session.takes) == 2
 
+    def part(self, left: Floats, *, residual: bool) -> Floats:
+        """Of the rows it leaves what goes to one group: where x and r lie side by side, one of them."""
+        if self.session.leaves[0] != "xr":
+            return left
+        hidden = self.session.config.hidden
+        return np.ascontiguousarray(left[:, hidden:] if residual else left[:, :hidden])
+
     def rows(self, said: Activation) -> Floats:
         """The frame's payload as [rows, width], or ids [rows]; a copy. PeerProblem if of another size."""
         name = "r" if said.residual else self.main
@@ -289,9 +296,10 @@ class Held:
         said = work.said
         if work.group.session.leaves[0] == "logits":
             return self._chosen(work, out[-1])
-        frames = []
-        for flow in self.flows.get(said.group, ()):
-            rows = out[-1:] if flow.target == self.end else out
+        frames, flows = [], self.flows.get(said.group, ())
+        routed = next((flow for flow in flows if not flow.residual), None)  # others know the way
+        for flow in flows:
+            rows = work.group.part(out[-1:] if flow.target == self.end else out, residual=flow.residual)
             on = msgspec.structs.replace(
                 said,
                 group=flow.target,
@@ -300,7 +308,7 @@ class Held:
                 payload=rows.data.cast("B"),
                 dtype=F32,
                 residual=flow.residual,
-                route=0 if flow.residual else said.route,
+                route=said.route if flow is routed else 0,
             )
             frames.append(on)
         return frames

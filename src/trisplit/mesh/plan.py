@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from trisplit.errors import UnknownName
-from trisplit.mesh.cuts import CUTS, NO_ENDS, StageCost, Unit, kv_bytes, label, weight_bytes, whole_chain
+from trisplit.mesh.cuts import (
+    CUTS,
+    NO_ENDS,
+    StageCost,
+    Unit,
+    kv_bytes,
+    label,
+    runs_beside,
+    weight_bytes,
+    whole_chain,
+)
 from trisplit.mesh.refusal import Wish, refusal
 from trisplit.mesh.room import Room, check_rooms
 from trisplit.mesh.topology import TOPOLOGIES, legs_per_token
@@ -89,7 +99,12 @@ class Plan:
     @property
     def legs_per_token(self) -> int:
         """One-way network trips on the critical path of a token."""
-        return legs_per_token(self.homes, self.topology)
+        passed = [
+            home
+            for home, group in zip(self.homes, self.groups)
+            if not runs_beside(group.number, group.stages)
+        ]
+        return legs_per_token(passed, self.topology)
 
     def station_of(self, group_number: int) -> str:
         """The name of the station that holds a group; KeyError for a number the plan does not have."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trisplit.errors import RequestProblem
-from trisplit.mesh.cuts import StageCost
+from trisplit.mesh.cuts import StageCost, runs_beside
 from trisplit.mesh.plan import Plan
 from trisplit.models.config import Kind
 
@@ -57,7 +57,8 @@ def uniform(stations: Sequence[str], *, one_way_ms: float, stage_ms: Mapping[Kin
 class Prediction:
     """Milliseconds from one token to the next, and what they are made of.
 
-    `late_ms` is waited for residuals whose direct link is longer than the way through gate_up.
+    `late_ms` is waited for residuals whose direct link is longer than the way through gate_up, and for
+    attentions of parallel blocks that take longer than the gate_up beside them.
     """
 
     legs: int
@@ -101,38 +102,42 @@ class Path:
     """What a token meets once round, and how often; seats stand for stations, seat 0 for the coordinator.
 
     `hops` from seat to seat; `work` of a kind at a seat; `past` where a residual leaves attention (first) for
-    down (last) directly while gate_up (between) runs.
+    down (last) directly while gate_up (between) runs; `beside` where what one seat leaves goes to attention
+    and to gate_up at once, and what both leave meets at the last.
     """
 
     hops: Mapping[tuple[int, int], int]
     work: Mapping[tuple[int, Kind], int]
     past: Mapping[tuple[int, int, int], int]
+    beside: Mapping[tuple[int, int, int, int], int]
 
 
 def path_of(seats: Sequence[int], groups: Sequence[Sequence[StageCost]], topology: str) -> Path:
     """The path of a token that visits `groups` at `seats`."""
-    work = Counter((seat, stage.kind) for seat, stages in zip(seats, groups) for stage in stages)
+    beside = {n for n, stages in enumerate(groups) if runs_beside(n, stages)}
+    passed = [n for n in range(len(groups)) if n not in beside]
+    work = Counter((seats[n], stage.kind) for n in passed for stage in groups[n])
     if topology != "ring":
         work.update([(0, "embed"), (0, "head")])
-    if (
-        topology == "star"
-    ):  # the residual goes through the coordinator too, but need not wait for gate_up there
-        hops = Counter(hop for seat in seats for hop in ((0, seat), (seat, 0)))
-        return Path(hops, work, {})
-    around = [seats[-1], *seats] if topology == "ring" else [0, *seats, 0]
+    on_path = [seats[n] for n in passed]
+    if topology == "star":  # a residual goes through the coordinator too, but need not wait for gate_up there
+        hops = Counter(hop for seat in on_path for hop in ((0, seat), (seat, 0)))
+        return Path(hops, work, {}, Counter((0, seats[n], seats[n + 1], 0) for n in beside))
+    around = [on_path[-1], *on_path] if topology == "ring" else [0, *on_path, 0]
     past = Counter(
         (seats[n - 1], seats[n], seats[n + 1])
         for n, stages in enumerate(groups)
-        if [stage.kind for stage in stages] == ["gate_up"]
+        if [stage.kind for stage in stages] == ["gate_up"] and n - 1 not in beside
     )
-    return Path(Counter(pairwise(around)), work, past)
+    meetings = Counter((seats[n - 1], seats[n], seats[n + 1], seats[n + 2]) for n in beside)
+    return Path(Counter(pairwise(around)), work, past, meetings)
 
 
 def times(path: Path, measured: Measured, seats: Ints) -> tuple[Floats, Floats, Floats]:
     """Wire, compute and late milliseconds for each row of `seats` [orders, seats], indices of measured names.
 
-    A token passes one group after the other, so its path is a sum; only a residual that goes past
-    gate_up can be later than what passes it, and then by the difference.
+    A token passes one group after the other, so its path is a sum; only what goes past gate_up, a residual
+    or the attention of a parallel block, can be later than what passes it, and then by the difference.
     """
     links, stages = np.array(measured.one_way_ms), np.array(measured.stage_ms)
 
@@ -154,4 +159,7 @@ def times(path: Path, measured: Measured, seats: Ints) -> tuple[Floats, Floats, 
         ),
         nothing,
     )
+    for (b, a, g, d), count in path.beside.items():
+        attended = leg(b, a) + run(a, "attention") + leg(a, d)
+        late += count * np.maximum(0.0, attended - (leg(b, g) + run(g, "gate_up") + leg(g, d)))
     return wire, compute, late

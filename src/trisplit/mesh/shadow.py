@@ -112,7 +112,7 @@ class _Layer:
 
     def read(self, prompts: Floats) -> Floats:
         """Prompts, each as one chunk."""
-        r = [self._attention.run({"x": x}, 0, slot).copy() for slot, x in enumerate(prompts)]
+        r = [self._r_of(self._attention.run({"x": x}, 0, slot)).copy() for slot, x in enumerate(prompts)]
         return self.ffn(prompts, np.stack(r))
 
     def decode(self, x: Floats) -> tuple[Floats, Floats]:
@@ -121,7 +121,7 @@ class _Layer:
         for slot, i in np.ndindex(x.shape[:2]):
             one = x[slot, i : i + 1]
             began = time.perf_counter()
-            r[slot, i] = self._attention.run({"x": one}, PROMPT_TOKENS + i, slot)
+            r[slot, i] = self._r_of(self._attention.run({"x": one}, PROMPT_TOKENS + i, slot))
             attended = time.perf_counter()
             h = self._gate_up.run(self._wide(one, r[slot, i : i + 1]), 0)
             widened = time.perf_counter()
@@ -154,7 +154,7 @@ class _Layer:
     def _pass(self, x: Floats, i: int) -> Floats:
         """The i-th token of every passage through attention: [passages, hidden]."""
         rows = [Row(slot, {"x": x[slot, i : i + 1]}, PROMPT_TOKENS + i) for slot in range(len(x))]
-        return np.concatenate(self._attention.together(rows))
+        return self._r_of(np.concatenate(self._attention.together(rows)))
 
     def ffn(self, x: Floats, r: Floats) -> Floats:
         """The residual after the layer; rows pass together, which gives each the bits it gets alone."""
@@ -163,6 +163,10 @@ class _Layer:
     def _ffn(self, x: Floats, r: Floats) -> Floats:
         h = self._gate_up.run(self._wide(x, r), 0)
         return self._down.run({"h": h, "r": r}, 0).copy()
+
+    def _r_of(self, left: Floats) -> Floats:
+        """x plus attention, of what attention leaves; in parallel blocks x itself lies before it."""
+        return left[:, -self._attention.session.config.hidden :]
 
     def _wide(self, x: Floats, r: Floats) -> dict[str, Floats]:
         return {"x": x} if "x" in self._gate_up.session.takes else {"r": r}

@@ -15,7 +15,7 @@ TOPOLOGIES: Final[dict[str, str]] = {
 
 
 def legs_per_token(homes: Sequence[str], topology: str) -> int:
-    """One-way trips on the critical path of a token that visits `homes`, one name for each group.
+    """One-way trips on the critical path of a token that visits `homes` in turn, one name for each group.
 
     In a ring the last leg, from head to embed, is none where both lie on one station. Elsewhere
     neighbouring groups are on different stations. The residual that goes past gate_up is never the

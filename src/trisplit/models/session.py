@@ -65,7 +65,7 @@ class StageSession:
                 f"the engine cannot load {self.stages[0]} to {self.stages[-1]}: {error}",
                 fix="if memory is short use a smaller dtype or more stations; else report this",
             ) from error
-        self.takes = takes(config, files[0].stage)
+        self.takes = takes(config, self.stages)
         self.leaves = leaves(config, files[-1].stage)
         self.inputs = frozenset(given.name for given in self.ort.get_inputs())
         self.attentions = tuple(s.layer for s in self.stages if s.kind == "attention")

@@ -50,7 +50,7 @@ def build(config: ModelConfig, files: Sequence[StageFile], context: int) -> byte
     attention also the rotary tables, `last` (place of the last row of each entry, [batch]) and `total`
     (the most rows so far of any, [1]), and per layer `past_k_7`, `past_v_7` [batch, kv_heads, context,
     head_dim]. Outputs are what the last
-    stage leaves (`x`, `r`, `h` or `logits`, each as `…_out`) and `present_k_7`, `present_v_7`.
+    stage leaves (`x`, `r`, `xr`, `h` or `logits`, each as `…_out`) and `present_k_7`, `present_v_7`.
     """
     flow = Flow(config, Graph(), context)
     for file in files:
@@ -63,30 +63,46 @@ def _finish(flow: Flow, last: Stage) -> None:
     name, width = leaves(flow.config, last)
     if name == "logits":
         flow.graph.output("logits_out", "F32", ["batch", 1, width], flow.x)
+    elif name == "xr":
+        both = flow.graph.op("Concat", flow.need("x", flow.config.hidden), flow.r, axis=-1)
+        flow.graph.output("xr_out", "F32", ["batch", "rows", width], both)
     else:
         flow.graph.output(f"{name}_out", "F32", ["batch", "rows", width], getattr(flow, name))
 
 
 def leaves(config: ModelConfig, last: Stage) -> tuple[str, int]:
-    """Name and width of what a run ending in this stage leaves; logits are of the last row alone."""
+    """Name and width of what a run ending in this stage leaves; logits are of the last row alone.
+
+    In parallel blocks gate_up wants the x that attention had, so both are left side by side: `xr`.
+    """
     return {
         "embed": ("x", config.hidden),
-        "attention": ("r", config.hidden),
+        "attention": ("xr", 2 * config.hidden) if config.parallel else ("r", config.hidden),
         "gate_up": ("h", config.ffn[last.layer]),
         "down": ("x", config.hidden),
         "head": ("logits", config.vocab),
     }[last.kind]
 
 
-def takes(config: ModelConfig, first: Stage) -> dict[str, int]:
-    """Names and widths of the inputs of a run beginning with this stage: ids, or rows of floats."""
+def takes(config: ModelConfig, stages: Sequence[Stage]) -> dict[str, int]:
+    """Names and widths of what a run needs and does not make: ids, or rows of floats."""
+    made, needed = set[str](), dict[str, int]()
+    for stage in stages:
+        for name, width in _reads(config, stage).items():
+            if name not in made:
+                needed.setdefault(name, width)
+        made |= set(leaves(config, stage)[0])
+    return needed
+
+
+def _reads(config: ModelConfig, stage: Stage) -> dict[str, int]:
     return {
         "embed": {"ids": 1},
         "attention": {"x": config.hidden},
         "gate_up": {"x" if config.parallel else "r": config.hidden},
-        "down": {"h": config.ffn[first.layer], "r": config.hidden},
+        "down": {"h": config.ffn[stage.layer], "r": config.hidden},
         "head": {"x": config.hidden},
-    }[first.kind]
+    }[stage.kind]
 
 
 # --- the stages -----------------------------------------------------------------------------------
