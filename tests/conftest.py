@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import build_variant
+from trisplit.mesh.trust import VARIABLE
 
 POOL = 7
 
@@ -27,6 +28,12 @@ def _own_cache(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, 
     """Keeps what tests convert out of the user's cache; `real` tests need what was fetched there."""
     if request.node.get_closest_marker("real") is None:
         monkeypatch.setenv("TRISPLIT_CACHE", str(test_cache))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_secret_around() -> None:
+    """The secret of the user's own mesh is none of ours."""
+    os.environ.pop(VARIABLE, None)
 
 
 @pytest.fixture(scope="session")

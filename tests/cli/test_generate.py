@@ -24,7 +24,6 @@ from trisplit.cli import engines
 from trisplit.cli.app import app
 from trisplit.errors import PeerProblem, PlanProblem, Problem, RequestProblem, UnknownName
 from trisplit.machine import usable_cores
-from trisplit.mesh.trust import VARIABLE
 from trisplit.models.decoder import Decoder
 from trisplit.models.model import Model, open_model
 
@@ -453,20 +452,6 @@ def test_an_address_where_something_else_listens(tiny: Tiny) -> None:
     assert isinstance(problem, PeerProblem)
     assert problem.what.startswith(f"the station at 127.0.0.1:{port} does not speak WebSocket")
     assert problem.fix == "see that a station listens there, with TLS (wss://) on both sides or on none"
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.168.1.1", "example.com"])
-def test_a_station_without_a_secret_is_for_this_machine_alone(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    result = CliRunner().invoke(app, ["station", "--listen", f"{host}:0"])
-    assert result.stdout == ""
-    assert isinstance(result.exception, RequestProblem)
-    assert (
-        result.exception.what
-        == f"{host.strip('[]')} can be reached from other machines, and there is no secret"
-    )
 
 
 # --- the process ----------------------------------------------------------------------------------

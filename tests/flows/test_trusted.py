@@ -19,11 +19,6 @@ from trisplit.mesh.trust import VARIABLE
 SECRET = "the secret of this mesh"
 
 
-@pytest.fixture(autouse=True)
-def _no_secret_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-
-
 @pytest.fixture(scope="module")
 def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
     return issue(tmp_path_factory.mktemp("papers"), "127.0.0.1")
@@ -97,29 +92,8 @@ def test_processes_that_a_command_starts_have_its_secret(
     secret_file: Path, tiny: Callable[[str], Path]
 ) -> None:
     for options, environment in (
-        (("--secret-file", secret_file), {}),
         ((), {VARIABLE: SECRET}),
         (("--secret-file", secret_file), {VARIABLE: "another that does not count"}),
     ):
         answered = trisplit(*question(tiny("llama"), "2", *options), **environment)
         assert answered.returncode == 0, answered.stderr
-
-
-def test_a_station_does_not_start_where_others_can_reach_it_without_a_secret() -> None:
-    refused = trisplit("station", "--listen", "0.0.0.0:0")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "0.0.0.0 can be reached from other machines, and there is no secret" in refused.stderr
-    assert "--secret-file or TRISPLIT_SECRET" in refused.stderr
-
-
-def test_a_secret_others_can_read_starts_nothing(secret_file: Path) -> None:
-    secret_file.chmod(0o644)
-    refused = trisplit("station", "--secret-file", secret_file)
-    assert refused.returncode == 1
-    assert f"chmod 600 {secret_file}" in refused.stderr
-
-
-def test_a_secret_is_no_argument() -> None:
-    helped = trisplit("station", "--help", COLUMNS="200").stdout
-    assert "--secret-file" in helped
-    assert "--secret " not in helped

@@ -24,11 +24,6 @@ from trisplit.mesh.trust import (
 SECRET = b"0123456789abcdef"
 
 
-@pytest.fixture(autouse=True)
-def _no_secret_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-
-
 def kept(folder: Path, content: bytes, mode: int = 0o600) -> Path:
     file = folder / "mesh.secret"
     file.write_bytes(content)
