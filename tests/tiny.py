@@ -158,7 +158,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
         },
     },
     "neox": {"family": "gpt_neox"},
-    "neox-sequential": {"family": "gpt_neox", "use_parallel_residual": False, "rotary_pct": 0.5},
+    "neox-sequential": {  # as GPT-NeoX-20B, 24 dimensions of each head turn
+        "family": "gpt_neox",
+        "use_parallel_residual": False,
+        "num_attention_heads": 4,
+        "rotary_pct": 0.75,
+    },
     # As transformers 5 writes it, with another gelu, and only the biases that are always there.
     "neox-tanh": {
         "family": "gpt_neox",

@@ -111,6 +111,7 @@ def test_shapes(tiny: Build) -> None:
         ("llama", {}, (16, 10_000.0, 1.0, 1.0)),
         ("qwen2", {}, (16, 1_000_000.0, 1.0, 1.0)),
         ("phi3-partial-rotary", {}, (16, 10_000.0, 1.0, 1.0)),
+        ("neox-sequential", {}, (24, 10_000.0, 1.0, 1.0)),
         ("llama-linear-rope", {}, (16, 10_000.0, 4.0, 4.0)),
         ("llama-llama3-rope", {"head_dim": 64}, (64, 500_000.0, 1.0, 8.0)),
         ("llama-llama3-rope", {}, (16, None, None, None)),

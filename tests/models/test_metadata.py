@@ -138,7 +138,8 @@ def test_neox_has_words_of_its_own(tmp_path: Path) -> None:
     assert (neox.parallel, neox.activation, len(neox.inv_freq), neox.kv_heads) == (True, "gelu", 8, 2)
     assert facts(build_variant("neox-defaults", tmp_path / "defaults")) == neox
     sequential = facts(build_variant("neox-sequential", tmp_path / "sequential"))
-    assert (sequential.parallel, len(sequential.inv_freq)) == (False, 16)
+    assert (sequential.parallel, np.count_nonzero(sequential.inv_freq)) == (False, 12)
+    assert sequential.inv_freq[12:] == (0.0,) * 4
     assert facts(build_variant("neox-tanh", tmp_path / "tanh")).activation == "gelu_tanh"
     foreign = {"rms_norm_eps": 0.5, "rope_theta": 5.0, "partial_rotary_factor": 1.0, "num_key_value_heads": 2}
     assert facts(changed(tmp_path / "foreign", "neox", **foreign)) == neox
@@ -234,7 +235,7 @@ def test_gemma_has_two_rotary_bases(tiny: Tiny) -> None:
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope scaling 'yarn' is not supported"),
         ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rope scaling 'dynamic' is not supported"),
         ({"hidden_act": "relu"}, "activation 'relu' is not supported"),
-        ({"head_dim": 24}, "24 rotated dimensions are not a multiple of 16"),
+        ({"head_dim": 24}, "head dimension 24 is not a multiple of 16"),
         ({"num_key_value_heads": 3}, "4 attention heads cannot share 3 key/value heads"),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
         ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000"),
@@ -272,10 +273,10 @@ def test_what_we_do_not_run_is_refused_by_name(changes: dict[str, Any], said: st
         ("gemma3", {"layer_types": [["full_attention"]] * 6}, "layer_types does not call each of 6 layers"),
         ("gemma3", {"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters is not as gemma3_text has it"),
         ("qwen2", {"layer_types": ["sliding_attention"] * 4}, "sliding layers and no sliding_window"),
-        ("neox", {"rotary_pct": 0.375}, "24 rotated dimensions are not a multiple of 16"),
+        ("neox", {"rotary_pct": 0.05}, "3 rotated dimensions are no pairs"),
         ("neox", {"rotary_pct": 2}, "partial_rotary_factor is 2"),
         ("neox", {"use_parallel_residual": "yes"}, "use_parallel_residual is 'yes', neither true nor false"),
-        ("phi3", {"partial_rotary_factor": 0.5}, "8 rotated dimensions are not a multiple of 16"),
+        ("phi3", {"partial_rotary_factor": 0.01}, "0 rotated dimensions are no pairs"),
         ("phi3", {"head_dim": 40, "partial_rotary_factor": 0.4}, "head dimension 40 is not a multiple of 16"),
     ],
 )
@@ -292,7 +293,8 @@ def test_what_a_family_does_not_run_is_refused_by_name(
         ("llama", {"feed_forward_length": ["a"] * 4}, r"feed_forward_length is 'a', not a number"),
         ("llama", {"feed_forward_length": [96, 96]}, r"feed_forward_length has 2 numbers for 4 layers"),
         ("llama", {"feed_forward_length": [96, 96, 96, -1]}, r"feed_forward_length is -1"),
-        ("llama", {"rope.dimension_count": 24}, "24 rotated dimensions are not a multiple of 16"),
+        ("llama", {"rope.dimension_count": 24}, "24 rotated dimensions in heads of 16"),
+        ("llama", {"rope.dimension_count": 15}, "15 rotated dimensions are no pairs"),
         ("llama", {"rope.dimension_count": 32}, "32 rotated dimensions in heads of 16"),
         ("llama", {"attention.layer_norm_rms_epsilon": -1.0}, "rms_epsilon is -1"),
         ("llama", {"rope.scaling.type": "yarn"}, "rope scaling 'yarn' is not supported"),
@@ -384,7 +386,10 @@ def runs_or_is_refused(checkpoint: Checkpoint, changes: dict[str, Any], tried: s
     if config in tried:
         return
     tried.add(config)
-    made_of = repr((checkpoint.path, config.tied_head, biases(config)))  # what decides its stage files
+    turned = np.count_nonzero(config.inv_freq)
+    made_of = repr(
+        (checkpoint.path, config.tied_head, biases(config), turned)
+    )  # what decides its stage files
     changed = replace(changed, digest=hashlib.sha256(made_of.encode()).hexdigest())
     files = list(Model(changed, config).files(config.stages, "f32"))
     decoder = Decoder(config, files, context=min(8, config.context), threads=1)

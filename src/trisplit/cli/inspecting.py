@@ -275,6 +275,7 @@ def _rope(frequencies: Sequence[float]) -> Rope:
 
     Every scaling we know treats the first three alike, unless the model is tiny: then they tell nothing.
     """
+    frequencies = [frequency for frequency in frequencies if frequency]  # of pairs that do turn
     n = len(frequencies)
     if n < 3 or not all(0 < frequency < math.inf for frequency in frequencies):
         return Rope(2 * n)

@@ -37,7 +37,8 @@ class ModelConfig:
 
     `windows` has one number a layer: the sliding window in tokens, 0 for full attention and only there.
     `inv_freq` and `local_inv_freq` are the rotary frequencies (radians per position) of
-    full and of sliding layers, rope scaling already applied. In `parallel` blocks attention and FFN both
+    full and of sliding layers, rope scaling already applied; those that are 0, at the end, stand
+    for pairs that do not turn. In `parallel` blocks attention and FFN both
     read the layer's input; elsewhere the FFN reads what attention has added to.
     """
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from trisplit.models import quantize
+from trisplit.models import head_order, quantize
 from trisplit.models.checkpoint import CHUNK_VALUES, FLOATS, Checkpoint
 from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage
 from trisplit.models.families import FAMILIES
@@ -143,8 +143,8 @@ class _Reader:
         info = self.checkpoint.tensors.get(self._name(role, layer))
         return info.dtype if info else "F32"  # of a model that lacks it sizes may be asked all the same
 
-    def _bias(self, role: str, layer: int) -> Floats:
-        """A bias, in our order."""
+    def _vector(self, role: str, layer: int) -> Floats:
+        """A bias or a norm as the file has it, in our order."""
         values = self.checkpoint.read(self._name(role, layer))
         ours = np.empty_like(values)
         ours[self._places(role, len(values), 0, len(values))] = values
@@ -152,7 +152,7 @@ class _Reader:
 
     def _norm(self, role: str, layer: int) -> Floats:
         """A norm's weights, as they multiply."""
-        weights = self.checkpoint.read(self._name(role, layer))
+        weights = self._vector(role, layer)
         stores_plain = FAMILIES[self.config.family].norm_plus_one and self.checkpoint.format == "safetensors"
         return weights + 1 if stores_plain else weights
 
@@ -164,19 +164,9 @@ class _Reader:
             first += len(slab)
 
     def _places(self, role: str, rows: int, first: int, stop: int) -> Places:
-        """Where the rows `first` … `stop`-1 of the file's `rows` go in ours.
-
-        Ours are all of q, k and v in turn, and in each head first the first halves of its rotary pairs.
-        """
-        family, is_gguf = FAMILIES[self.config.family], self.checkpoint.format == "gguf"
-        dim = self.config.head_dim
-        if is_gguf and family.gguf_pairs_rows and role in ("q", "k", "q_bias", "k_bias"):
-            shape, theirs = (-1, 2, dim // 2), (1, 2)  # x0 y0 x1 y1 … in each head
-        elif not is_gguf and family.qkv_by_head and role in ("qkv", "qkv_bias"):
-            shape, theirs = (3, -1, dim), (0, 1)
-        else:
-            return slice(first, stop)
-        return np.arange(rows).reshape(shape).swapaxes(*theirs).reshape(-1)[first:stop]
+        """Where the rows `first` … `stop`-1 of the file's `rows` go in ours."""
+        ours = head_order.places(self.config, self.checkpoint.format, role, rows)
+        return slice(first, stop) if ours is None else ours[first:stop]
 
     # --- packing ---
 
@@ -192,7 +182,7 @@ class _Reader:
             for i, (part, form) in enumerate(zip(matrix.parts, forms)):
                 arrays |= self._packed(f"{matrix.name}.{i}", [part], form, layer, matrix.columns)
         if matrix.bias:
-            biases = [self._bias(f"{part.role}_bias", layer) for part in matrix.parts]
+            biases = [self._vector(f"{part.role}_bias", layer) for part in matrix.parts]
             arrays[f"{matrix.name}.bias"] = np.concatenate(biases)
         return arrays
 

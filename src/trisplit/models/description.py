@@ -53,6 +53,10 @@ def _odd(config: ModelConfig) -> Iterator[str]:
     rotated = (2 * len(config.inv_freq), 2 * len(config.local_inv_freq))
     if not rotated[0] or any(dim > config.head_dim or dim % 16 for dim in rotated):
         yield f"{rotated[0]} and {rotated[1]} rotated dimensions in heads of {config.head_dim}"
-    numbers = (*config.inv_freq, *config.local_inv_freq, config.embed_scale, config.attn_scale)
+    numbers = (
+        *filter(None, (*config.inv_freq, *config.local_inv_freq)),
+        config.embed_scale,
+        config.attn_scale,
+    )
     if not all(0 < number < math.inf for number in (*numbers, config.norm_eps)):
         yield "a number that is none, or not above 0"

@@ -58,7 +58,8 @@ def _refuse_impossible(config: ModelConfig) -> None:
             fix="use another model",
         )
     if 2 * len(config.inv_freq) > config.head_dim:
-        what = f"{2 * len(config.inv_freq)} rotated dimensions in heads of {config.head_dim}"
+        rotated = 2 * np.count_nonzero(config.inv_freq)
+        what = f"{rotated} rotated dimensions in heads of {config.head_dim}"
         raise CheckpointProblem(what, fix=GET_AGAIN)
 
 
@@ -216,14 +217,15 @@ def _gguf_frequencies(checkpoint: Checkpoint, keys: Keys, base: float, dim: int)
     divisors = checkpoint.tensors.get("rope_freqs.weight")  # Llama 3.1's scaling
     if divisors is None:
         return plain
-    slowed: tuple[float, ...] = ()
-    if divisors.shape == (len(plain),):
+    slowed: list[float] = []
+    turning = np.array([frequency for frequency in plain if frequency], np.float32)
+    if divisors.shape == turning.shape:
         with np.errstate(all="ignore"):  # a divisor of 0 or next to it is told below
-            slowed = tuple((np.array(plain, np.float32) / checkpoint.read(divisors.name)).tolist())
+            slowed = (turning / checkpoint.read(divisors.name)).tolist()
     if not slowed or not all(0 < frequency < math.inf for frequency in slowed):
-        what = f"{divisors.name} of {keys.where} does not divide {len(plain)} rotary frequencies"
+        what = f"{divisors.name} of {keys.where} does not divide {len(turning)} rotary frequencies"
         raise CheckpointProblem(what, fix=GET_AGAIN)
-    return slowed
+    return *slowed, *plain[len(slowed) :]
 
 
 def _gguf_windows(keys: Keys, family: Family, layers: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trisplit.errors import CheckpointProblem
 from trisplit.models.keys import GET_AGAIN, Keys
 
-_STEP: Final = 16  # of the cosines onnxruntime takes 8 at a time, one for two dimensions
+_STEP: Final = 8  # pairs of dimensions that onnxruntime turns at a time
 
 
 def _plain_frequencies(base: float, dim: int) -> NDArray[np.float32]:
@@ -34,16 +34,13 @@ def _llama3_frequencies(plain: NDArray[np.float32], rope: Keys) -> NDArray[np.fl
 
 
 def frequencies(base: float, dim: int, scaling: Keys) -> tuple[float, ...]:
-    """Radians per position of each rotated pair, [dim / 2], slowed as `scaling` says.
+    """Radians per position of each rotated pair, slowed as `scaling` says, then zeros: pairs that stay.
 
-    CheckpointProblem for a scaling we do not run, naming it, and for a number of rotated dimensions
-    `dim` that the kernel does not take.
+    There are `dim` / 2 of the first and as many in all as the kernel takes. CheckpointProblem for a scaling
+    we do not run, naming it, and for dimensions that are no pairs.
     """
-    if dim < 1 or dim % _STEP:
-        raise CheckpointProblem(
-            f"{dim} rotated dimensions are not a multiple of {_STEP}, as the rotary kernel needs",
-            fix="use another model",
-        )
+    if dim < 2 or dim % 2:
+        raise CheckpointProblem(f"{dim} rotated dimensions are no pairs", fix=GET_AGAIN)
     plain = _plain_frequencies(base, dim)
     kind = scaling.text("rope_type", scaling.text("type", "default"))
     if kind in ("default", "none"):
@@ -57,4 +54,4 @@ def frequencies(base: float, dim: int, scaling: Keys) -> tuple[float, ...]:
             f"rope scaling {kind!r} is not supported (default, linear and llama3 are)",
             fix="use a model without it, for example the short-context variant",
         )
-    return tuple(float(f) for f in scaled)
+    return *map(float, scaled), *[0.0] * (-len(scaled) % _STEP)
