@@ -35,7 +35,7 @@ test-all: setup assets oracle-check
 
 demo: setup
 	$(BIN)/trisplit fetch smollm2
-	$(BIN)/trisplit generate smollm2 "Why is the sky blue?" --chat --stations 4 --max-tokens 96 --check
+	$(BIN)/trisplit generate smollm2 "Why is the sky blue?" --chat --stations 4 --topology chain --max-tokens 96 --check
 
 # What transformers says about every model, stored in tests/oracle/stored; the check recomputes and compares.
 oracle oracle-check: setup $(ORACLE)/ready

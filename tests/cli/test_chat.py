@@ -72,14 +72,15 @@ def told(model: Path, *turns: str, opening: Sequence[tuple[str, str]] = ()) -> s
 def fed(monkeypatch: pytest.MonkeyPatch) -> dict[type, Fed]:
     """Every call of the two spines: where it began, and the ids it was given."""
     calls: dict[type, Fed] = {Decoder: [], Coordinator: []}
-    for spine, forward in ((Decoder, Decoder.forward), (Coordinator, Coordinator.forward)):
+    for spine, name in ((Decoder, "forward"), (Coordinator, "_feed")):
+        was = getattr(spine, name)
 
-        def noted(self: Any, *arguments: Any, spine: Any = spine, way: Any = forward) -> Any:
+        def noted(self: Any, *arguments: Any, spine: Any = spine, way: Any = was) -> Any:
             *_, ids, position = arguments
             calls[spine].append((position, list(ids)))
             return way(self, *arguments)
 
-        monkeypatch.setattr(spine, "forward", noted)
+        monkeypatch.setattr(spine, name, noted)
     return calls
 
 
@@ -127,12 +128,12 @@ def test_exit_or_the_end_of_input_ends_it(tiny: Tiny) -> None:
 # --- what passes the model ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spine", [Decoder, Coordinator])
+@pytest.mark.parametrize("topology", ["", "chain", "ring"])
 def test_only_what_is_new_passes_the_model(
-    spine: type, fed: dict[type, Fed], tiny: Tiny, stations: dict[str, str]
+    topology: str, fed: dict[type, Fed], tiny: Tiny, stations: dict[str, str]
 ) -> None:
-    model = tiny("llama")
-    where = ("--stations", at(stations, 2)) if spine is Coordinator else ()
+    model, spine = tiny("llama"), Coordinator if topology else Decoder
+    where = ("--stations", at(stations, 2), "--topology", topology) if topology else ()
     answers(model, *where, said=(*TURNS, "/reset", TURNS[0]))
     calls = list(fed[spine])
     held: list[int] = []
@@ -144,9 +145,12 @@ def test_only_what_is_new_passes_the_model(
             kept = (*agree, False).index(False)
             assert calls[0] == (kept, story.prompt[kept:])
             assert kept >= len(held) - TOKENS - 1  # all that was asked before, but for a token at the seam
-            steps = [(position, id_) for position, (id_,) in calls[1 : len(story.answer)]]
-            assert steps == list(enumerate(story.answer[:-1], len(story.prompt)))
-            del calls[: len(story.answer)]
+            del calls[0]
+            if topology != "ring":  # there the tail feeds what it chose
+                n = len(story.answer) - 1
+                steps = [(position, id_) for position, (id_,) in calls[:n]]
+                assert steps == list(enumerate(story.answer[:-1], len(story.prompt)))
+                del calls[:n]
             held = [*story.prompt, *story.answer[:-1]]
     assert calls == []
 

@@ -116,9 +116,9 @@ def test_the_facts_of_one_process(tiny: Tiny) -> None:
 @pytest.mark.parametrize(
     ("cut", "n", "legs", "stages"),
     [
-        ("layers", 2, 3, ["layers 0-1", "layers 2-3"]),
-        ("thirds", 3, 13, ["attention 0-3", "gate_up 0-3", "down 0-3"]),
-        ("recut", 2, 10, None),
+        ("layers", 2, 2, ["embed, layers 0-1", "layers 2-3, head"]),
+        ("thirds", 3, 12, ["embed, attention 0-3", "gate_up 0-3", "down 0-3, head"]),
+        ("recut", 2, 8, None),
     ],
 )
 def test_the_facts_of_a_mesh(
@@ -138,10 +138,24 @@ def test_the_facts_of_a_mesh(
     rows = facts["stations"]
     assert [row["name"] for row in rows] == [*(f"s{i + 1}" for i in range(n)), "coordinator"]
     assert all(set(row) >= STATION_FACTS for row in rows)
-    assert rows[-1]["stages"] == "embed, head"
+    assert (rows[-1]["stages"], rows[-1]["weight_bytes"]) == ("", 0)
     assert stages is None or [row["stages"] for row in rows[:-1]] == stages
     assert sum(row["weight_bytes"] for row in rows) == weight_bytes(model)
     assert all(row["rss_bytes"] > row["weight_bytes"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("topology", "legs", "kept"), [("star", 4, "embed, head"), ("chain", 3, "embed, head")]
+)
+def test_other_topologies_say_the_same(
+    topology: str, legs: int, kept: str, tiny: Tiny, stations: dict[str, str]
+) -> None:
+    words = (tiny("llama"), PROMPT, "--max-tokens", "12")
+    facts = facts_of(*words, "--stations", at(stations, 2), "--topology", topology, "--check")
+    assert facts["token_ids"] == facts_of(*words)["token_ids"]
+    assert (facts["legs_per_token"], facts["identical_to_one_machine"]) == (legs, True)
+    assert [row["stages"] for row in facts["stations"]] == ["layers 0-1", "layers 2-3", kept]
+    assert sum(row["weight_bytes"] for row in facts["stations"]) == weight_bytes(tiny("llama"))
 
 
 def test_text_goes_to_stdout_and_what_it_took_to_stderr(tiny: Tiny, stations: dict[str, str]) -> None:
@@ -149,7 +163,7 @@ def test_text_goes_to_stdout_and_what_it_took_to_stderr(tiny: Tiny, stations: di
     text = facts_of(model, PROMPT, "--max-tokens", "12")["text"]
     result = run(model, PROMPT, "--max-tokens", "12", "--stations", at(stations, 2), "--check")
     assert (result.exit_code, result.stdout) == (0, f"{text}\n")
-    for told in ("s1", "layers 0-1", "s2", "layers 2-3", "coordinator", "legs per token: 3"):
+    for told in ("s1", "layers 0-1", "s2", "layers 2-3, head", "coordinator", "legs per token: 2"):
         assert told in result.stderr
     assert "identical to one machine: yes (12 tokens)" in result.stderr
 
@@ -197,6 +211,23 @@ def test_check_sees_a_difference(
     assert result.exit_code == 1
     assert json.loads(result.stdout)["identical_to_one_machine"] is False
     assert "identical to one machine: NO (9 tokens)" in run(*words).stderr
+
+
+def test_nothing_is_claimed_of_machines_of_different_kinds(
+    tiny: Tiny, stations: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (tiny("llama"), PROMPT, "--max-tokens", "5", "--stations", at(stations, 2))
+    assert facts_of(*words)["identity_withheld"] is None
+    monkeypatch.setattr("trisplit.mesh.facts.cpu_kind", lambda: "a kind of its own")
+    # In a ring the coordinator computes nothing; in a chain it has the head, and --check a decoder.
+    assert facts_of(*words)["identity_withheld"] is None
+    for more in (("--topology", "chain"), ("--check",), ("--topology", "chain", "--check")):
+        facts = facts_of(*words, *more)
+        assert facts["identical_to_one_machine"] is None
+        assert facts["identity_withheld"].startswith("processes are of 2 kinds (s1, s2: ")
+        assert "a kind of its own" in facts["identity_withheld"]
+    told = run(*words, "--check").stderr
+    assert "identical to one machine: not claimed, processes are of 2 kinds" in " ".join(told.split())
 
 
 # --- ends -----------------------------------------------------------------------------------------
@@ -316,6 +347,7 @@ def test_temperature_0_takes_no_notice_of_the_seed(tiny: Tiny) -> None:
         (("--dtype", "f16"), "no dtype is named 'f16'", "known: f32, int4, int8"),
         (("--weights", "pull"), "no way to get weights is named 'pull'", "known: auto, path, push"),
         (("--cut", "third"), "no cut is named 'third'", "did you mean 'thirds'?"),
+        (("--topology", "circle"), "no topology is named 'circle'", "known: chain, ring, star"),
         (("--max-tokens", "0"), "max_tokens is 0", "ask for at least one token"),
         (("--max-tokens", "-1"), "max_tokens is -1", "ask for at least one token"),
         (("--threads", "0"), f"--threads 0 on {usable_cores()} cores", "use 1 to"),
@@ -385,16 +417,21 @@ def test_too_few_stations_are_refused_with_numbers(tiny: Tiny, stations: dict[st
         assert isinstance(problem, PlanProblem)
         assert problem.what.startswith("cut thirds needs 3 stations")
         assert "2 of the 2 given" in problem.what
-        # Four layers of gate_up, 2 × 96 × 64 + 64 numbers each, and half of the rest go to s1 and s2.
-        assert problem.fix == "add a station of 98.4 kB, or take cut layers or recut (fits)"
+        # Four layers of down, 96 × 64 numbers each, and with them the head, 320 × 64, and its norm.
+        assert problem.fix == "add a station of 180.5 kB, or take cut layers or recut (fits)"
 
 
 def test_more_stations_than_layers_leave_some_alone(tiny: Tiny, stations: dict[str, str]) -> None:
     facts = facts_of(tiny("llama"), PROMPT, "--max-tokens", "3", "--stations", at(stations, 7), "--check")
     rows = [(row["name"], row["stages"]) for row in facts["stations"]]
-    assert rows[:4] == [(f"s{i + 1}", f"layer {i}") for i in range(4)]
-    assert rows[-1] == ("coordinator", "embed, head")
-    assert (facts["legs_per_token"], facts["identical_to_one_machine"]) == (5, True)
+    assert rows[:4] == [
+        ("s1", "embed, layer 0"),
+        ("s2", "layer 1"),
+        ("s3", "layer 2"),
+        ("s4", "layer 3, head"),
+    ]
+    assert rows[-1] == ("coordinator", "")
+    assert (facts["legs_per_token"], facts["identical_to_one_machine"]) == (4, True)
 
 
 def test_stations_left_alone_are_named_as_spares(tiny: Tiny, stations: dict[str, str]) -> None:
@@ -451,7 +488,7 @@ def test_an_address_where_something_else_listens(tiny: Tiny) -> None:
         problem = problem_of(tiny("llama"), PROMPT, "--stations", f"127.0.0.1:{port}")
     assert isinstance(problem, PeerProblem)
     assert problem.what.startswith(f"the station at 127.0.0.1:{port} does not speak WebSocket")
-    assert problem.fix == "see that a station listens there, with TLS (wss://) on both sides or on none"
+    assert problem.fix == "see that it listens there, with TLS (wss://) on both sides or on none"
 
 
 # --- the process ----------------------------------------------------------------------------------

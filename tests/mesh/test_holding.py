@@ -158,6 +158,20 @@ def test_frames_of_a_closed_stream_are_dropped(model: Model) -> None:
     here.close(STREAM)
 
 
+def test_what_streams_have_filled_is_free_when_they_are_closed(model: Model) -> None:
+    here, a_token = held(model), model.config.kv_bytes(1)
+    assert (len(here.streams), here.kv_bytes) == (1, 0)
+    here.open(8)
+    for stream, n in ((STREAM, 3), (8, 2)):
+        for on in run(here, frame(rows(model, n), stream=stream)):  # attention 0, which has one layer's
+            run(here, on)
+    assert (len(here.streams), here.kv_bytes) == (2, 5 * a_token)
+    here.close(STREAM)
+    assert (len(here.streams), here.kv_bytes) == (1, 2 * a_token)
+    here.close(8)
+    assert (len(here.streams), here.kv_bytes) == (0, 0)
+
+
 def test_two_streams_do_not_meet(model: Model) -> None:
     here = held(model)
     here.open(8)

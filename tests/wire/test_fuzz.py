@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from tests.wire.mutants import Mutator
-from tests.wire.test_session import JOINED, PROVED, QUESTIONS, UPSTREAM_HELLO, words_of
+from tests.wire.test_session import CLIENT_HELLO, IDLE, JOINED, PROVED, QUESTIONS, UPSTREAM_HELLO, words_of
 from tests.wire.words import EXAMPLES, framed
 from trisplit.errors import OwnProblem, PeerProblem
 from trisplit.wire.batch import split
-from trisplit.wire.session import BROKEN, CLOSED, MAX_STREAMS, QUESTION_OF, Said, Session
+from trisplit.wire.session import BROKEN, CLOSED, MAX_STREAMS, QUESTION_OF, Said, Session, Side
 
 STREAM = (
     " caller:Open called:Opened caller:Activation called:Activation caller:Sample called:Sampling"
@@ -27,8 +27,13 @@ DIALOGUES = {
         "caller:Hello called:Welcome" + " caller:Activation" * 8 + " caller:Ping called:Pong",
         PROVED + " called:Welcome" + " caller:Activation" * 8,
     ),
+    "client": (
+        IDLE + " caller:Question called:Waiting" + " called:Token" * 4 + " called:Answered caller:Report",
+        PROVED + " called:Welcome caller:Report called:Reported caller:Question called:Answered caller:End",
+    ),
 }
-CORPUS = [framed(said, 0) for said in (*EXAMPLES.values(), UPSTREAM_HELLO)]
+CORPUS = [framed(said, 0) for said in (*EXAMPLES.values(), UPSTREAM_HELLO, CLIENT_HELLO)]
+CALLERS: dict[str, Side] = {"coordinator": "coordinator", "station": "upstream", "client": "client"}
 
 
 class Hearer:
@@ -37,8 +42,7 @@ class Hearer:
     def __init__(self, kind: str, side: str, mutator: Mutator, share: float) -> None:
         self._words, self._mutator, self._share = words_of(kind), mutator, share
         self._side = side
-        caller = "coordinator" if kind == "coordinator" else "upstream"
-        self.session = Session(caller if side == "caller" else "station")
+        self.session = Session(CALLERS[kind] if side == "caller" else "station")
         self.mutants = self._heard = 0
 
     def goes_through(self, dialogue: str) -> str:
@@ -93,7 +97,7 @@ def fuzz(n: int, seed: int) -> Counter[str]:
 
 def test_20_000_mutants() -> None:
     ends = fuzz(20_000, seed=20_000)
-    assert min(ends.values()) > 100, ends
+    assert min(ends.values()) > 50, ends
 
 
 @pytest.mark.slow

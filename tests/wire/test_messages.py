@@ -13,7 +13,8 @@ from tests.wire.words import EXAMPLES, any_message
 from trisplit.errors import OwnProblem, PeerProblem
 from trisplit.wire import packing
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import Bye, Message, Ping
+from trisplit.wire.messages import Bye, Ping
+from trisplit.wire.packing import Message
 
 MESSAGES = [said for said in EXAMPLES.values() if not isinstance(said, Activation)]
 
@@ -106,6 +107,15 @@ def test_no_field_may_be_of_another_type(name: str) -> None:
         ("Sample", "repetition_penalty", 0.0),
         ("Sample", "seed", -1),
         ("Facts", "busy_ms", math.nan),
+        ("Question", "text", "x" * (2**19 + 1)),
+        ("Question", "max_tokens", 0),
+        ("Question", "stop", ["x"] * 65),
+        ("Question", "how", {"temperature": 101.0}),
+        ("Token", "token_id", -1),
+        ("Answered", "finish_reason", "bored"),
+        ("Answered", "ms_per_token", -1.0),
+        ("Reported", "sessions", 0),
+        ("Reported", "stations", [{"name": "n" * 2001}]),
         ("Fault", "what", "x" * 2001),
     ],
 )

@@ -14,7 +14,8 @@ from tests.wire.words import EXAMPLES, framed
 from trisplit.wire import frame, route
 from trisplit.wire.frame import Activation
 from trisplit.wire.messages import FileSpec, GroupSpec, Ping, Source, StageSpec, Visit, Way
-from trisplit.wire.session import COORDINATOR_LINK, STATION_LINK, Turns
+from trisplit.wire.questions import How, StationReport
+from trisplit.wire.session import CLIENT_LINK, COORDINATOR_LINK, STATION_LINK, Turns
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
 ASIDES = {"Ask", "Facts", "Recall", "Recalled", "Ping", "Pong", "Fault", "Bye"}
@@ -55,10 +56,14 @@ def test_its_fields_are_ours() -> None:
     ours["Offer"] |= {*FileSpec.__struct_fields__, *StageSpec.__struct_fields__}
     ours["Join"] |= set(Way.__struct_fields__)
     ours["Recalled"] |= set(Visit.__struct_fields__)
+    ours["Question"] |= set(How.__struct_fields__)
+    ours["Reported"] |= set(StationReport.__struct_fields__)
     assert page == ours
 
 
-@pytest.mark.parametrize(("kind", "turns"), [("coordinator", COORDINATOR_LINK), ("station", STATION_LINK)])
+@pytest.mark.parametrize(
+    ("kind", "turns"), [("coordinator", COORDINATOR_LINK), ("station", STATION_LINK), ("client", CLIENT_LINK)]
+)
 def test_its_turns_are_ours(kind: str, turns: Turns) -> None:
     page = set()
     for place, *cells in rows(f"| a {kind}'s link is | the caller may say | the called may say |"):

@@ -30,6 +30,7 @@ from trisplit.wire.messages import (
 from trisplit.wire.session import MAX_STREAMS, Said, Session
 
 UPSTREAM_HELLO = Hello(1, "attic", "station", "s1")
+CLIENT_HELLO = Hello(1, "", "client", "desk")
 CALLER, CALLED = "caller", "called"
 LAST = ["Fault", "Bye"]
 
@@ -57,6 +58,10 @@ def coordinator_link() -> Pair:
 
 def station_link() -> Pair:
     return Pair(Session("upstream"), Session("station"))
+
+
+def client_link() -> Pair:
+    return Pair(Session("client"), Session("station"))
 
 
 CHALLENGED = "caller:Hello called:Challenge"
@@ -114,6 +119,26 @@ STATION_PLACES = {
     "asked": ("caller:Hello called:Welcome caller:Ping called:Ping", "Activation Pong", "Pong"),
 }
 
+IDLE = "caller:Hello called:Welcome"
+CLIENT_PLACES = {
+    "start": ("", "Hello", ""),
+    "met": ("caller:Hello", "", "Welcome Challenge"),
+    "challenged": (CHALLENGED, "Proof", ""),
+    "idle": (IDLE, "Question Report End Ping", "Ping"),
+    "idle by a secret": (PROVED + " called:Welcome", "Question Report End Ping", "Ping"),
+    "asked": (IDLE + " caller:Question", "Ping", "Waiting Token Answered Ping"),
+    "waiting": (IDLE + " caller:Question called:Waiting", "Ping", "Waiting Token Answered Ping"),
+    "told": (IDLE + " caller:Question called:Token", "Ping", "Waiting Token Answered Ping"),
+    "answered": (
+        IDLE + " caller:Question called:Token called:Answered",
+        "Question Report End Ping",
+        "Ping",
+    ),
+    "reporting": (IDLE + " caller:Report", "Ping", "Reported Ping"),
+    "reported": (IDLE + " caller:Report called:Reported", "Question Report End Ping", "Ping"),
+    "ending": (IDLE + " caller:End", "Ping", "Ping"),
+}
+
 
 class Place(NamedTuple):
     """Where a link can be, how to come there, and who may say what then."""
@@ -127,17 +152,20 @@ class Place(NamedTuple):
 
 PLACES = [Place("coordinator", name, *place) for name, place in COORDINATOR_PLACES.items()]
 PLACES += [Place("station", name, *place) for name, place in STATION_PLACES.items()]
+PLACES += [Place("client", name, *place) for name, place in CLIENT_PLACES.items()]
+PAIRS = {"coordinator": coordinator_link, "station": station_link, "client": client_link}
+HELLOS = {"coordinator": EXAMPLES["Hello"], "station": UPSTREAM_HELLO, "client": CLIENT_HELLO}
 
 everywhere = pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place.kind} link, {place.name}")
 
 
 def words_of(kind: str) -> dict[str, Said]:
     """The examples, with the Hello this kind of link begins with."""
-    return EXAMPLES if kind == "coordinator" else EXAMPLES | {"Hello": UPSTREAM_HELLO}
+    return EXAMPLES | {"Hello": HELLOS[kind]}
 
 
 def brought(kind: str, path: str) -> Pair:
-    pair = coordinator_link() if kind == "coordinator" else station_link()
+    pair = PAIRS[kind]()
     for step in path.split():
         who, word = step.split(":")
         pair.say(who, words_of(kind)[word])
@@ -254,6 +282,8 @@ def test_a_station_learns_from_hello_what_the_link_is_for() -> None:
         Session("upstream").send(EXAMPLES["Hello"])
     with pytest.raises(OwnProblem, match="Hello as a station"):
         Session("coordinator").send(UPSTREAM_HELLO)
+    with pytest.raises(OwnProblem, match="Hello as a station"):
+        Session("client").send(UPSTREAM_HELLO)
 
 
 @pytest.mark.parametrize("version", [0, 2, 2**32 - 1])
@@ -288,11 +318,11 @@ def test_an_answer_must_be_to_the_question() -> None:
     with pytest.raises(OwnProblem, match="Pong to no Ping"):
         pair.called.send(Pong(8))
     with pytest.raises(OwnProblem, match="Facts to no Ask"):
-        pair.called.send(Facts(1, 1, 1.0, 0))
+        pair.called.send(Facts(1, 1, 1.0, 0, 0, 0))
     pair.say(CALLED, Pong(7))
     pair.say(CALLER, Ping(8))
     pair.say(CALLER, Ask())
-    pair.say(CALLED, Facts(1, 1, 1.0, 0))
+    pair.say(CALLED, Facts(1, 1, 1.0, 0, 0, 0))
     pair.say(CALLER, Ask())
 
 

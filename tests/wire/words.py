@@ -25,7 +25,6 @@ from trisplit.wire.messages import (
     Load,
     Loaded,
     Loading,
-    Message,
     Need,
     Offer,
     Open,
@@ -44,6 +43,18 @@ from trisplit.wire.messages import (
     Want,
     Way,
     Welcome,
+)
+from trisplit.wire.packing import Message
+from trisplit.wire.questions import (
+    Answered,
+    End,
+    How,
+    Question,
+    Report,
+    Reported,
+    StationReport,
+    Token,
+    Waiting,
 )
 from trisplit.wire.session import Said
 
@@ -85,9 +96,25 @@ EXAMPLES: dict[str, Said] = {
         Close(1),
         Closed(1),
         Ask(),
-        Facts(90_000, 12, 3.5, 2),
+        Facts(90_000, 12, 3.5, 2, 3, 4_096),
         Recall(),
         Recalled((Visit(1, 3, 31, 10.5, 11.0, 12.25),)),
+        Question("why", True, How(0.8, 40, 0.95, 0.05, 1.1, 7), 128, ("\n\n",), False),
+        Waiting(2),
+        Token(49151, " because"),
+        Answered("stop", 9, 0.5, 30.5, 12.25),
+        Report(),
+        Reported(
+            *("models/tiny", "f32", "layers", "ring", 2, 512, 1, 8, 3, 1, 40, 5, 6, 7.5),
+            stations=(
+                StationReport("s1", "layers 0-1", 1, 2, 3, 4, 5, 6, 7.5, 0.25, "a cpu", "a runtime 1.2"),
+                StationReport("coordinator", "", 0, 0, None, None, None, None, None, None, "a cpu", ""),
+            ),
+            spares=("s2",),
+            mixed="",
+            last_error="station s2 was lost",
+        ),
+        End(),
         Ping(7),
         Pong(7),
         Fault("no room", "use fewer tokens", 1),
@@ -120,8 +147,25 @@ files = st.builds(FileSpec, digests, u64)
 visits = st.builds(Visit, streams, u16, u32, floats(0, 1e12), floats(0, 1e12), floats(0, 1e12))
 ways = st.builds(Way, u16, u16, st.booleans(), texts, st.binary(min_size=3, max_size=3))
 
+hows = st.builds(
+    How,
+    floats(0, 100),
+    u32,
+    floats(0, 1, open_below=True),
+    floats(0, 1),
+    floats(0, 100, open_below=True),
+    u64,
+)
+maybe_ms = st.none() | floats(0, 1e12)
+maybe_u64 = st.none() | u64
+station_reports = st.builds(
+    StationReport,
+    *(texts, texts, u64, u64, maybe_u64, maybe_u64, st.none() | u32, maybe_u64, maybe_ms, maybe_ms),
+    *(texts, texts),
+)
+
 any_message: st.SearchStrategy[Message] = st.one_of(
-    st.builds(Hello, u32, texts, st.sampled_from(["coordinator", "station"]), texts),
+    st.builds(Hello, u32, texts, st.sampled_from(["coordinator", "station", "client"]), texts),
     st.builds(Challenge, bytes32),
     st.builds(Proof, bytes32, bytes32),
     st.builds(Counterproof, bytes32),
@@ -166,9 +210,38 @@ any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Close, streams),
     st.builds(Closed, streams),
     st.builds(Ask),
-    st.builds(Facts, u64, u64, floats(0, 1e12), u64),
+    st.builds(Facts, u64, u64, floats(0, 1e12), u64, u32, u64),
     st.builds(Recall),
     st.builds(Recalled, st.lists(visits, max_size=3).map(tuple)),
+    st.builds(
+        Question,
+        texts,
+        st.booleans(),
+        hows,
+        st.integers(1, 2**64 - 1),
+        st.lists(texts, max_size=3).map(tuple),
+        st.booleans(),
+    ),
+    st.builds(Waiting, u32),
+    st.builds(Token, u32, texts),
+    st.builds(
+        Answered,
+        st.sampled_from(["stop", "length", "context"]),
+        u32,
+        floats(0, 1e12),
+        floats(0, 1e12),
+        maybe_ms,
+    ),
+    st.builds(Report),
+    st.builds(
+        Reported,
+        *(texts, texts, texts, texts, u32, positive, positive, positive, u32, u32, u64, u64, u64),
+        floats(0, 1e12),
+        st.lists(station_reports, max_size=3).map(tuple),
+        st.lists(texts, max_size=3).map(tuple),
+        *(texts, texts),
+    ),
+    st.builds(End),
     st.builds(Ping, u64),
     st.builds(Pong, u64),
     st.builds(Fault, texts, texts, st.none() | streams),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trisplit.cli.answer import AsJson
+from trisplit.cli.options import AsJson
 from trisplit.cli.printing import print_result
 
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from trisplit.cli.progress import bars
 from trisplit.errors import RequestProblem, UnknownName
-from trisplit.machine import free_cores, rss_bytes, usable_cores
+from trisplit.machine import free_cores, usable_cores
 from trisplit.mesh.address import Address
-from trisplit.mesh.coordinator import Coordinator, StationFacts
+from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.cuts import CUTS
+from trisplit.mesh.facts import StationFacts, of_this_process
 from trisplit.mesh.fleet import local_stations
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.pushing import WEIGHTS, Weights
 from trisplit.mesh.room import Room
 from trisplit.mesh.streams import Stream
+from trisplit.mesh.topology import TOPOLOGIES
 from trisplit.mesh.trust import NOBODY, Trust, read_trust
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.decoder import Decoder
@@ -33,14 +35,20 @@ MOST_STATIONS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a model is run, whatever it is asked. `stations` is a number of local processes, or addresses."""
+    """How a model is run, whatever it is asked. `stations` is a number of local processes, or addresses.
+
+    `spares` are started beside that number, or are the last of those addresses.
+    """
 
     stations: str = "0"
     cut: str = "layers"
+    topology: str = "ring"
     dtype: Dtype = "f32"
     weights: Weights = "auto"
     threads: int | None = None
     context: int | None = None
+    sessions: int = 1
+    spares: int = 0
     trust: Trust = NOBODY
 
     @property
@@ -70,6 +78,15 @@ class Settings:
             )
         return int(self.stations)
 
+    @property
+    def names(self) -> list[str]:
+        """All stations, spares last. RequestProblem when there would be spares alone."""
+        names = [*self.addresses] or [f"s{i + 1}" for i in range(self.processes + self.spares)]
+        if len(names) <= self.spares:
+            what = f"--spares {self.spares} of {len(names)} stations leave none to hold the model"
+            raise RequestProblem(what, fix=f"name more stations with --stations, {self.spares + 1} at least")
+        return names
+
 
 def settings(
     *,
@@ -79,12 +96,16 @@ def settings(
     threads: int | None,
     context: int | None,
     weights: str = "auto",
+    topology: str = "ring",
+    sessions: int = 1,
+    spares: int = 0,
     secret_file: Path | None = None,
     ca: Path | None = None,
 ) -> Settings:
     """Checks the words a person typed."""
-    if cut not in CUTS:
-        raise UnknownName("cut", cut, CUTS)
+    for kind, name, names in (("cut", cut, CUTS), ("topology", topology, TOPOLOGIES)):
+        if name not in names:
+            raise UnknownName(kind, name, names)
     known = next((d for d in DTYPES if d == dtype), None)
     if known is None:
         raise UnknownName("dtype", dtype, DTYPES)
@@ -97,10 +118,13 @@ def settings(
     chosen = Settings(
         stations=stations,
         cut=cut,
+        topology=topology,
         dtype=known,
         weights=where,
         threads=threads,
         context=context,
+        sessions=sessions,
+        spares=spares,
         trust=read_trust(secret_file, ca),
     )
     _ = chosen.addresses, chosen.processes  # to be refused now, if they are to be
@@ -158,12 +182,11 @@ class Alone:
 
     async def facts(self) -> list[StationFacts]:
         return [
-            StationFacts(
-                name="this process",
-                stages=f"embed, layers 0-{self.decoder.config.layers - 1}, head",
-                weight_bytes=self.decoder.session.weight_bytes,
-                kv_bytes=self.decoder.session.kv_bytes,
-                rss_bytes=rss_bytes(),
+            of_this_process(
+                "this process",
+                f"embed, layers 0-{self.decoder.config.layers - 1}, head",
+                self.decoder.session.weight_bytes,
+                self.decoder.session.kv_bytes,
             )
         ]
 
@@ -195,29 +218,14 @@ class Mesh:
         return self.coordinator.generate(self.stream, answer)
 
     async def facts(self) -> list[StationFacts]:
-        ends = self.coordinator.ends
-        own = StationFacts(
-            name="coordinator",
-            stages="embed, head" if ends else "",
-            weight_bytes=ends.weight_bytes if ends else 0,
-            kv_bytes=0,
-            rss_bytes=rss_bytes(),
-        )
-        return [*await self.coordinator.facts(), own]
+        return [*await self.coordinator.facts(), self.coordinator.own_facts()]
 
 
 @asynccontextmanager
 async def engine(model: Model, s: Settings) -> AsyncIterator[Engine]:
     """Loads what the settings ask for, with progress bars; ends what it started."""
-    context = context_for(model.config, s.context)
-    if s.addresses:
-        async with _mesh(model, s, s.addresses, context) as mesh:
-            yield mesh
-    elif s.processes:
-        names = [f"s{i + 1}" for i in range(s.processes)]
-        used = [share.station for share in _planned(model, s, names, context).shares]
-        stations = local_stations(used, secret=s.trust.secret)
-        async with stations as addresses, _mesh(model, s, addresses, context, names) as mesh:
+    if s.addresses or s.processes:
+        async with meshed(model, s) as mesh:
             yield mesh
     else:
         yield alone(model, s)
@@ -232,24 +240,48 @@ def alone(model: Model, s: Settings) -> Alone:
     return Alone(Decoder(model.config, files, context=context, threads=threads), threads)
 
 
-def _planned(model: Model, s: Settings, stations: Sequence[str], context: int) -> Plan:
-    rooms = [Room(name, None) for name in stations]
-    return plan_model(model, rooms, cut=s.cut, dtype=s.dtype, context=context)
+@asynccontextmanager
+async def meshed(model: Model, s: Settings) -> AsyncIterator[Mesh]:
+    """The stations of the settings, found or started, and loaded."""
+    context = context_for(model.config, s.context)
+    drawn = _planned(model, s, context)
+    if s.addresses:
+        async with _loaded(model, s, drawn, s.addresses, context) as mesh:
+            yield mesh
+        return
+    model.refuse_if_short(model.stages, s.dtype, context * s.sessions)  # all of it is on this machine
+    used = [share.station for share in drawn.shares] + s.names[len(s.names) - s.spares :]
+    async with local_stations(used, secret=s.trust.secret) as addresses:
+        here = replace(drawn, spares=tuple(name for name in drawn.spares if name in addresses))
+        async with _loaded(model, s, here, addresses, context) as mesh:
+            yield mesh
+
+
+def _planned(model: Model, s: Settings, context: int) -> Plan:
+    names, count = s.names, len(s.names) - s.spares
+    rooms = [Room(name, None) for name in names[:count]]
+    how = {"cut": s.cut, "topology": s.topology}
+    drawn = plan_model(model, rooms, dtype=s.dtype, context=context * s.sessions, **how)
+    return replace(drawn, spares=(*drawn.spares, *names[count:]))
 
 
 @asynccontextmanager
-async def _mesh(
-    model: Model, s: Settings, addresses: Mapping[str, str], context: int, names: Sequence[str] = ()
+async def _loaded(
+    model: Model, s: Settings, drawn: Plan, addresses: Mapping[str, str], context: int
 ) -> AsyncIterator[Mesh]:
     threads = s.threads or 1
-    drawn = _planned(model, s, names or list(addresses), context)
-    with bars() as show:
-        files = list(show.over(model.files(model.ends, s.dtype), "coordinator", len(model.ends)))
-    ends = Ends(model.config, *files, threads=threads)
-    async with Coordinator(model, ends, drawn, addresses, trust=s.trust) as coordinator:
+    ends = _ends(model, s, threads) if s.topology != "ring" else None
+    async with Coordinator(model, ends, drawn, addresses, sessions=s.sessions, trust=s.trust) as coordinator:
         with bars() as show:
             how = {"context": context, "threads": threads}
             async for step in coordinator.load(s.dtype, weights=s.weights, **how):
                 what = f"{size(step.done_bytes)} of {size(step.total_bytes)}, {step.what}"
                 show.advance(f"station {step.station}", step.done_bytes, step.total_bytes, what)
         yield Mesh(coordinator, context, threads)
+
+
+def _ends(model: Model, s: Settings, threads: int) -> Ends:
+    """What a coordinator that is no mere listener keeps."""
+    with bars() as show:
+        files = list(show.over(model.files(model.ends, s.dtype), "coordinator", len(model.ends)))
+    return Ends(model.config, *files, threads=threads)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trisplit.cli.answer import AsJson, DtypeOption, ModelArgument
+from trisplit.cli.options import AsJson, DtypeOption, ModelArgument
 from trisplit.errors import RequestProblem, UnknownName
 
 if TYPE_CHECKING:

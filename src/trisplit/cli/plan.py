@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trisplit.cli.answer import AsJson, Context, DtypeOption
+from trisplit.cli.options import AsJson, Context, DtypeOption
 from trisplit.cli.printing import print_result
 
 

@@ -1,4 +1,4 @@
-"""Calling a station: a socket, TLS if its address says so, a WebSocket, a greeting; a link, or why not."""
+"""Calling a station or a mesh: a socket, TLS if asked for, a WebSocket, a greeting; a link, or why not."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from trisplit.mesh.greeting import greet
 from trisplit.mesh.link import LOG, SEE_ITS_OUTPUT, Ears, Link, plain
 from trisplit.mesh.trust import NOBODY, Trust, expect_broken_handshakes
 from trisplit.wire.frame import MAX_FRAME
-from trisplit.wire.messages import Hello
-from trisplit.wire.session import Session
+from trisplit.wire.messages import Hello, Role
+from trisplit.wire.session import Session, Side
 
-_SOMETHING_ELSE: Final = "see that a station listens there, with TLS (wss://) on both sides or on none"
+_SOMETHING_ELSE: Final = "see that it listens there, with TLS (wss://) on both sides or on none"
+_SIDES: Final[dict[Role, Side]] = {"coordinator": "coordinator", "station": "upstream", "client": "client"}
 
 
 async def connect(address: str, *, hello: Hello, deadline_s: float, trust: Trust = NOBODY) -> Link:
-    """Call the station at an address and exchange Hello and Welcome, all within `deadline_s` seconds.
+    """Call a station, or as a client a mesh; exchange Hello and Welcome, all within `deadline_s` seconds.
 
     Raises `RequestProblem` for an address that is none and `PeerProblem` for everything the other
     side can do; cleaning up after one that does not close takes at most `LINGER_S` more.
     """
     end_s = asyncio.get_running_loop().time() + deadline_s
     where = Address.read(address)
-    session = Session("coordinator" if hello.role == "coordinator" else "upstream")
-    link = await _upgrade(session, where, trust, deadline_s)
+    link = await _upgrade(hello.role, where, trust, deadline_s)
     try:
         async with asyncio.timeout_at(end_s):
             await greet(link, hello, trust.secret)
@@ -43,9 +43,10 @@ async def connect(address: str, *, hello: Hello, deadline_s: float, trust: Trust
     return link
 
 
-async def _upgrade(session: Session, where: Address, trust: Trust, deadline_s: float) -> Link:
+async def _upgrade(role: Role, where: Address, trust: Trust, deadline_s: float) -> Link:
     """A WebSocket to the address, within the deadline."""
-    peer = f"the station at {where}"
+    peer = f"the {'mesh' if role == 'client' else 'station'} at {where}"
+    session = Session(_SIDES[role])
     loop = asyncio.get_running_loop()
     end_s = loop.time() + deadline_s
     links: list[Link] = []

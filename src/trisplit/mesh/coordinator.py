@@ -8,13 +8,13 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final
 
 from trisplit.errors import PeerProblem
 from trisplit.mesh import pushing
+from trisplit.mesh.facts import StationFacts, of_stations, of_this_process
 from trisplit.mesh.link import Link
-from trisplit.mesh.peers import SILENCE_S, Peer, Peers
+from trisplit.mesh.peers import SILENCE_S, Peers
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.pushing import Progress, Stock, Weights
 from trisplit.mesh.streams import Stream, has_room, pieces
@@ -29,35 +29,22 @@ from trisplit.models.session import Floats
 from trisplit.wire.frame import F32, IDS, SAME_VERSION, Activation
 from trisplit.wire.messages import (
     VERSION,
-    Ask,
     Close,
     Closed,
-    Facts,
     Fence,
     Hello,
     Join,
     Joined,
-    Message,
     Open,
     Opened,
     Sample,
     Sampling,
 )
+from trisplit.wire.packing import Message
 
 JOIN_DEADLINE_S: Final = 30.0  # more than a station gives its successors to answer
 ANSWER_DEADLINE_S: Final = 10.0
 STEP_DEADLINE_S: Final = 120.0  # for one chunk or token once round
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StationFacts:
-    """What one station holds and takes."""
-
-    name: str
-    stages: str
-    weight_bytes: int
-    kv_bytes: int
-    rss_bytes: int
 
 
 class Coordinator:
@@ -137,23 +124,15 @@ class Coordinator:
         for joined in joining:
             await self._peers.wait(joined, JOIN_DEADLINE_S, "the stations' connections to each other")
 
-    async def facts(self) -> list[StationFacts]:
-        """What each station holds, and its memory now."""
-        rows = []
-        for share in self.plan.shares:
-            peer = self._peers[share.station]
-            now = await self._peers.ask(peer, Ask(), Facts, ANSWER_DEADLINE_S)
-            assert peer.loaded is not None
-            rows.append(
-                StationFacts(
-                    name=_name(peer),
-                    stages=share.label,
-                    weight_bytes=peer.loaded.weight_bytes,
-                    kv_bytes=share.kv_bytes,
-                    rss_bytes=now.rss_bytes,
-                )
-            )
-        return rows
+    async def facts(self, *, silent: bool = False) -> list[StationFacts]:
+        """What each station holds and does now; see `of_stations`."""
+        return await of_stations(self._peers, self.plan.shares, ANSWER_DEADLINE_S, silent=silent)
+
+    def own_facts(self) -> StationFacts:
+        """What this process holds."""
+        if self.ends is None:
+            return of_this_process("coordinator", "", 0)
+        return of_this_process("coordinator", "embed, head", self.ends.weight_bytes)
 
     # --- streams ---
 
@@ -284,11 +263,3 @@ def _sample(stream: Stream, answer: Generation) -> Sample:
         answer.longest,
         () if request.ignore_eos else tuple(request.eos_ids),
     )
-
-
-def _name(peer: Peer) -> str:
-    """Our name for a station, and its own if somebody gave it one."""
-    welcome = peer.link.welcome
-    if welcome is None or welcome.name in (peer.name, f"station-{welcome.pid}"):
-        return peer.name
-    return f"{peer.name} ({welcome.name})"

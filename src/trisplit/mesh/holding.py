@@ -150,6 +150,11 @@ class Held:
     def weight_bytes(self) -> int:
         return sum(group.session.weight_bytes for group in self.groups.values())
 
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of keys and values that the streams have filled."""
+        return sum(group.tracks.kv_bytes for group in self.groups.values())
+
     # --- streams ---
 
     def open(self, number: int) -> None:

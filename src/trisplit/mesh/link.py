@@ -70,6 +70,11 @@ class Link:
         self._flowing = asyncio.Event()
         self._flowing.set()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether more can be said."""
+        return self._end is None
+
     def send(self, said: Said) -> None:
         """Say it now; a Fault or Bye is the last. Raises `OwnProblem` out of turn, or why the link ended."""
         if self._end is not None:

@@ -13,7 +13,8 @@ from trisplit.mesh.calling import connect
 from trisplit.mesh.link import MAX_WAITING, Link
 from trisplit.mesh.trust import Trust
 from trisplit.wire.frame import SAME_VERSION, Activation
-from trisplit.wire.messages import Bye, Fault, Hello, Loaded, Loading, Message, Need, Ping, Pong, Want
+from trisplit.wire.messages import Bye, Fault, Hello, Loaded, Loading, Need, Ping, Pong, Want
+from trisplit.wire.packing import Message
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)

@@ -13,13 +13,12 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
-import onnxruntime
-
 from trisplit.errors import OwnProblem, PeerProblem, Problem
 from trisplit.machine import cpu_kind, gather_into_huge_pages, return_free_memory, rss_bytes
 from trisplit.mesh.address import Address, host_and_port
 from trisplit.mesh.calling import connect
 from trisplit.mesh.door import Tally
+from trisplit.mesh.facts import RUNTIME
 from trisplit.mesh.fetching import Supplier
 from trisplit.mesh.flow import Flow
 from trisplit.mesh.holding import Held, Work
@@ -46,7 +45,6 @@ from trisplit.wire.messages import (
     Joined,
     Load,
     Loaded,
-    Message,
     Offer,
     Open,
     Opened,
@@ -112,7 +110,7 @@ class Station:
             await self._leave()
             await link.close("the station is empty again")
 
-    async def _answer(self, link: Link, said: Message | Activation) -> None:
+    async def _answer(self, link: Link, said: Said) -> None:
         match said:
             case Load():
                 link.send(await self._load(link, said))
@@ -137,7 +135,8 @@ class Station:
             case Ask():
                 held = self._held
                 ran = (held.frames, held.busy_ms) if held else (0, 0.0)
-                link.send(Facts(rss_bytes(), *ran, self.tally.refused))
+                full = (len(held.streams), held.kv_bytes) if held else (0, 0)
+                link.send(Facts(rss_bytes(), *ran, self.tally.refused, *full))
             case _:
                 raise PeerProblem(
                     f"it said {type(said).__name__}, which no station answers", fix=SAME_VERSION
@@ -296,9 +295,7 @@ async def serve(
     """
     host, port = host_and_port(listen_at)
     station = Station(name or f"station-{os.getpid()}", trust)
-    welcome = Welcome(
-        VERSION, station.name, os.getpid(), cpu_kind(), f"onnxruntime {onnxruntime.__version__}"
-    )
+    welcome = Welcome(VERSION, station.name, os.getpid(), cpu_kind(), RUNTIME)
     server = await listen(
         host, port, welcome=welcome, accept=station.accept, trust=trust, tls=tls, tally=station.tally
     )

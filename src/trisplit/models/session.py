@@ -151,6 +151,11 @@ class Tracks:
         self._kv = {name: floats(pages, shape) for name, pages in self._pages.items()}
         self._single: dict[tuple[int, int], _Bound] = {}
 
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of keys and values that the sequences fill."""
+        return len(self.session.attentions) * self.session.config.kv_bytes(sum(self.lengths))
+
     def run(self, inputs: Mapping[str, NDArray[Any]], position: int, slot: int = 0) -> Floats:
         """Runs rows [rows, width], or ids [rows], from `position` on; returns what the last stage leaves.
 

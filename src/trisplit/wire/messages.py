@@ -24,7 +24,7 @@ Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
 Bytes32 = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
-Role = Literal["coordinator", "station"]
+Role = Literal["coordinator", "station", "client"]
 
 
 class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
@@ -256,6 +256,7 @@ class Ask(Word, frozen=True):
 class Facts(Word, frozen=True):
     """Resident bytes now, frames answered and milliseconds computed since loading.
 
+    So many `streams` are open, and have filled `kv_bytes` of keys and values.
     `refused` counts since the start: callers that were not let in, and peers whose link was ended
     for what they sent or would not read.
     """
@@ -264,6 +265,8 @@ class Facts(Word, frozen=True):
     frames: U64
     busy_ms: Milliseconds
     refused: U64
+    streams: U32
+    kv_bytes: U64
 
 
 class Recall(Word, frozen=True):

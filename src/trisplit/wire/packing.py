@@ -5,8 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from trisplit.errors import OwnProblem, PeerProblem
+from trisplit.wire import messages
 from trisplit.wire.frame import SAME_VERSION
-from trisplit.wire.messages import Message
+from trisplit.wire.questions import ClientMessage
+
+Message = messages.Message | ClientMessage
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)

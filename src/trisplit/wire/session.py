@@ -24,7 +24,6 @@ from trisplit.wire.messages import (
     Load,
     Loaded,
     Loading,
-    Message,
     Need,
     Offer,
     Open,
@@ -42,9 +41,11 @@ from trisplit.wire.messages import (
     Welcome,
 )
 from trisplit.wire.owed import OWED, Owed
+from trisplit.wire.packing import Message
+from trisplit.wire.questions import Answered, End, Question, Report, Reported, Token, Waiting
 
 Said = Message | Activation
-Side = Literal["coordinator", "upstream", "station"]
+Side = Literal["coordinator", "upstream", "client", "station"]
 Speaker = Literal["caller", "called"]
 Turns = dict[tuple[str, Speaker, type[Said]], str]
 
@@ -116,7 +117,31 @@ STATION_LINK = _turns(
     asides=_PINGS,
 )
 
-LINKS: dict[Role, Turns] = {"coordinator": COORDINATOR_LINK, "station": STATION_LINK}
+# A client (caller) and the mesh it asks (called): one question at a time.
+CLIENT_LINK = _turns(
+    _greeting("idle")
+    | {
+        ("idle", "caller", Question): "asked",
+        ("asked", "called", Waiting): "asked",
+        ("asked", "called", Token): "asked",
+        ("asked", "called", Answered): "idle",
+        ("idle", "caller", Report): "reporting",
+        ("reporting", "called", Reported): "idle",
+        ("idle", "caller", End): "ending",
+    },
+    asides=_PINGS,
+)
+
+LINKS: dict[Role, Turns] = {
+    "coordinator": COORDINATOR_LINK,
+    "station": STATION_LINK,
+    "client": CLIENT_LINK,
+}
+CALLERS: dict[Side, Turns] = {
+    "coordinator": COORDINATOR_LINK,
+    "upstream": STATION_LINK,
+    "client": CLIENT_LINK,
+}
 
 # One stream of a coordinator link. What was under way when the coordinator said Close still arrives,
 # and no number is used twice, so that rows still on their way between stations meet no later stream.
@@ -147,15 +172,15 @@ QUESTION_OF: dict[type[Said], type[Said]] = {Pong: Ping, Facts: Ask, Recalled: R
 class Session:
     """One side of one connection: makes the bytes to send, checks the bytes that arrive, keeps the place.
 
-    `side`: the `coordinator` and the `upstream` station connect; a `station` is connected to by
-    either and learns by which from the Hello. No input or output happens here.
+    `side`: the `coordinator`, the `upstream` station and the `client` connect; a `station` is connected to
+    by any and learns by which from the Hello. No input or output happens here.
     """
 
     def __init__(self, side: Side) -> None:
         self.where = START
         self._me: Speaker = "called" if side == "station" else "caller"
         self._peer: Speaker = "caller" if side == "station" else "called"
-        self._turns = STATION_LINK if side == "upstream" else COORDINATOR_LINK
+        self._turns = CALLERS.get(side, COORDINATOR_LINK)
         self._streams: dict[int, str] = {}
         self._newest = 0
         self._questions: dict[tuple[Speaker, type[Said]], Said] = {}
