@@ -16,7 +16,8 @@ from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.pushing import Stock
 from trisplit.mesh.streams import Stream
 from trisplit.wire.frame import IDS, Activation
-from trisplit.wire.messages import VERSION, Ask, Close, Fence, Hello, Open, Ping, Recall, Sample
+from trisplit.wire.greeting import VERSION, Hello
+from trisplit.wire.messages import Ask, Close, Fence, Open, Ping, Recall, Sample
 from trisplit.wire.session import Said
 
 PATIENCE_S = 60.0

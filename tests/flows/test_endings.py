@@ -19,7 +19,7 @@ from tests.flows.test_token_trip import Silent
 from tests.tiny import build
 from trisplit.errors import PeerProblem
 from trisplit.mesh import coordinator as coordinating
-from trisplit.mesh import pushing
+from trisplit.mesh import membership, pushing
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.link import Link
@@ -31,21 +31,8 @@ from trisplit.models.model import Model, open_model
 from trisplit.models.sampling import Sampling
 from trisplit.wire import messages
 from trisplit.wire.frame import IDS, Activation
-from trisplit.wire.messages import (
-    VERSION,
-    Ask,
-    Close,
-    Closed,
-    Fence,
-    Join,
-    Joined,
-    Load,
-    Loaded,
-    Open,
-    Opened,
-    Sample,
-    Welcome,
-)
+from trisplit.wire.greeting import VERSION, Welcome
+from trisplit.wire.messages import Ask, Close, Closed, Fence, Join, Joined, Load, Loaded, Open, Opened, Sample
 
 PATIENCE_S = 30.0
 CONTEXT = 64
@@ -333,8 +320,9 @@ def test_every_wait_has_a_deadline(
     kind: type, tiny: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pushing, "LOAD_DEADLINE_S", 0.2)
-    for deadline in ("JOIN", "ANSWER", "STEP"):
-        monkeypatch.setattr(coordinating, f"{deadline}_DEADLINE_S", 0.2)
+    monkeypatch.setattr(coordinating, "ANSWER_DEADLINE_S", 0.2)
+    for deadline in ("JOIN", "ANSWER"):
+        monkeypatch.setattr(membership, f"{deadline}_DEADLINE_S", 0.2)
     with pytest.raises(PeerProblem, match=r"did not come within 0\.2 s"):
         asyncio.run(Liar(mute=kind).trip(open_model(tiny("llama"))))
 

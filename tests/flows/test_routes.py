@@ -23,7 +23,7 @@ from trisplit.models.decoder import Decoder
 from trisplit.models.ends import Ends
 from trisplit.models.model import Model, open_model
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import VERSION, Welcome
+from trisplit.wire.greeting import VERSION, Welcome
 
 Tiny = Callable[[str], Path]
 

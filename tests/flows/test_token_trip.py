@@ -24,7 +24,7 @@ from trisplit.models.generation import Generation, Request
 from trisplit.models.model import Model, open_model
 from trisplit.models.sampling import Sampling
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import VERSION, Hello
+from trisplit.wire.greeting import VERSION, Hello
 
 CONTEXT = 160
 PROMPT = tuple((7 * i) % 300 + 3 for i in range(PREFILL_CHUNK + 9))  # more than one chunk

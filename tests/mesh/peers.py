@@ -18,19 +18,8 @@ from trisplit.mesh.link import Link
 from trisplit.mesh.server import Server, listen
 from trisplit.mesh.trust import NOBODY, Trust
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import (
-    Bye,
-    Close,
-    Closed,
-    Hello,
-    Join,
-    Joined,
-    Load,
-    Loaded,
-    Open,
-    Opened,
-    Welcome,
-)
+from trisplit.wire.greeting import Hello, Welcome
+from trisplit.wire.messages import Bye, Close, Closed, Join, Joined, Load, Loaded, Open, Opened
 
 COORDINATOR = Hello(1, "attic", "coordinator", "desk")
 UPSTREAM = Hello(1, "attic", "station", "s1")

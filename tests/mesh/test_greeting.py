@@ -32,7 +32,8 @@ from trisplit.mesh.link import Link
 from trisplit.mesh.trust import Trust
 from trisplit.wire import frame, messages, packing
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import Challenge, Counterproof, Facts, Hello, Ping, Pong, Proof
+from trisplit.wire.greeting import Challenge, Counterproof, Hello, Proof
+from trisplit.wire.messages import Facts, Ping, Pong
 from trisplit.wire.secret import proof
 from trisplit.wire.session import Said
 

@@ -39,8 +39,8 @@ def taken(here: Held, frames: Iterable[Activation]) -> PeerProblem | None:
 
 def waiting(here: Held) -> int:
     """Rows that wait, of all streams."""
-    halves = sum(len(half) for stream in here.streams.values() for half in stream.halves.values())
-    return halves + sum(work.said.rows for queue in (here._rows, here._chunks) for work in queue)
+    groups, streams = here.groups, here.streams.items()
+    return sum(s.halves_for(g) + here.turns.rows(number, g) for number, s in streams for g in groups)
 
 
 def test_halves_that_never_meet(model: Model) -> None:

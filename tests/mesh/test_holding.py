@@ -12,7 +12,8 @@ import pytest
 
 from trisplit.errors import PeerProblem
 from trisplit.mesh.flow import Flow
-from trisplit.mesh.holding import Held, LoadedGroup
+from trisplit.mesh.group import LoadedGroup
+from trisplit.mesh.holding import Held
 from trisplit.models.config import Stage, layer_stages
 from trisplit.models.model import Model, open_model
 from trisplit.models.session import Row, StageSession, Tracks

@@ -33,16 +33,7 @@ from trisplit.mesh import link as link_module
 from trisplit.mesh.calling import connect
 from trisplit.mesh.link import MAX_WAITING, Link
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import (
-    Bye,
-    Close,
-    Closed,
-    Facts,
-    Fault,
-    Joined,
-    Ping,
-    Pong,
-)
+from trisplit.wire.messages import Bye, Close, Closed, Facts, Fault, Joined, Ping, Pong
 from trisplit.wire.session import Said
 
 

@@ -19,7 +19,7 @@ import pytest
 from tests.tiny import build_variant
 from trisplit.errors import CheckpointProblem, PeerProblem, RequestProblem
 from trisplit.mesh.fetching import Supplier
-from trisplit.mesh.holding import LoadedGroup
+from trisplit.mesh.group import LoadedGroup
 from trisplit.mesh.loading import Loader, Order, understand
 from trisplit.mesh.pushing import Stock
 from trisplit.models.config import Kind, Stage
@@ -80,6 +80,8 @@ def order(model: Model, **changes: Any) -> Load:
         context=CONTEXT,
         sessions=2,
         groups=thirds(model),
+        builds=True,
+        keeps=False,
     )
     return msgspec.structs.replace(said, **changes)
 

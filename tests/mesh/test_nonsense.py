@@ -27,10 +27,8 @@ from trisplit.errors import PeerProblem, Problem
 from trisplit.mesh.calling import connect
 from trisplit.mesh.link import Link
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import (
-    Hello,
-    Loaded,
-)
+from trisplit.wire.greeting import Hello
+from trisplit.wire.messages import Loaded
 
 
 @pytest.mark.parametrize(

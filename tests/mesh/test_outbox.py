@@ -29,7 +29,8 @@ from trisplit.mesh.link import Link
 from trisplit.wire import frame, messages, packing
 from trisplit.wire.batch import split
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import Bye, Facts, Fault, Hello, Joined, Pong
+from trisplit.wire.greeting import Hello
+from trisplit.wire.messages import Bye, Facts, Fault, Joined, Pong
 
 
 def row(position: int, n_bytes: int = 8) -> Activation:

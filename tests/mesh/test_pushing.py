@@ -13,7 +13,7 @@ import pytest
 
 from trisplit.errors import PeerProblem, RequestProblem
 from trisplit.mesh.costs import plan_model
-from trisplit.mesh.pushing import Stock, Weights
+from trisplit.mesh.pushing import How, Stock, Weights
 from trisplit.mesh.room import Room
 from trisplit.models.description import unpack
 from trisplit.models.model import Model, open_model
@@ -40,7 +40,7 @@ def test_an_order_says_where_weights_come_from(
     (share,) = plan_model(
         model, [Room("s1", None)], cut="layers", topology="ring", dtype="int8", context=32
     ).shares
-    order = Stock(model, "int8", weights).order(share.groups, threads=2, context=32, sessions=3)
+    order = Stock(model, "int8", weights).order(share.groups, How(threads=2, context=32, sessions=3))
     source = Source(str(model.checkpoint.path), model.checkpoint.digest)
     assert order.source == (source if names else None)
     assert order.pushes == bool(pushes)

@@ -26,9 +26,7 @@ from trisplit.mesh.link import Link
 from trisplit.mesh.server import listen
 from trisplit.mesh.trust import Trust
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import (
-    Pong,
-)
+from trisplit.wire.messages import Pong
 
 
 @pytest.mark.parametrize(

@@ -20,20 +20,20 @@ def drawn(cut: str, topology: str, *, layers: int = 4, stations: int = 3, parall
     return plan(chain, rooms, cut=cut, topology=topology, ends=NO_ENDS)
 
 
-def addresses(plan: Plan) -> dict[str, str]:
-    return {share.station: f"{share.station}:1" for share in plan.shares}
+def address(_: str, station: str) -> str:
+    return f"{station}:1"
 
 
 def told(plan: Plan) -> dict[str, list[Way]]:
-    return with_routes(ways(plan, addresses(plan)))
+    return with_routes(ways(plan, address))
 
 
 def test_the_ways_of_a_small_chain() -> None:
     """Attention on s0, gate_up on s1, down on s2, one layer: the residual goes past s1."""
     one = drawn("thirds", "chain", layers=1)
-    assert ways(one, addresses(one)) == {
-        "s0": [Way(0, 1, False, "s1:1"), Way(0, 2, True, "s2:1")],
-        "s1": [Way(1, 2, False, "s2:1")],
+    assert ways(one, address) == {
+        "s0": [Way(0, 1, False, "s1:1", station="s1"), Way(0, 2, True, "s2:1", station="s2")],
+        "s1": [Way(1, 2, False, "s2:1", station="s2")],
         "s2": [Way(2, 3, False, "")],
     }
 

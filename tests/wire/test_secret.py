@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.words import bytes32, texts, u32
-from trisplit.wire.messages import Hello
+from trisplit.wire.greeting import Hello
 from trisplit.wire.secret import proof, same
 
 SECRET = b"correct horse battery staple"

@@ -12,21 +12,8 @@ from hypothesis import strategies as st
 from tests.wire.words import EXAMPLES, any_word, framed
 from trisplit.errors import OwnProblem, PeerProblem
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import (
-    Ask,
-    Bye,
-    Close,
-    Closed,
-    Facts,
-    Fault,
-    Hello,
-    Load,
-    Open,
-    Opened,
-    Ping,
-    Pong,
-    Welcome,
-)
+from trisplit.wire.greeting import Hello, Welcome
+from trisplit.wire.messages import Ask, Bye, Close, Closed, Facts, Fault, Load, Open, Opened, Ping, Pong
 from trisplit.wire.session import MAX_STREAMS, Said, Session
 
 UPSTREAM_HELLO = Hello(1, "attic", "station", "s1")
@@ -69,6 +56,7 @@ PROVED = CHALLENGED + " caller:Proof called:Counterproof"
 LOADING = "caller:Hello called:Welcome caller:Load"
 LOADED = LOADING + " called:Loading called:Loaded"
 JOINED = LOADED + " caller:Join called:Joined"
+ADOPTING, ADOPTED = "Adopt Join Replay", "Loading Need Want Loaded Refused Joined Severed"
 QUESTIONS = " caller:Ask caller:Ping called:Ping"
 
 # Where a link can be: how to come there, what the caller may say then, and what the called.
@@ -79,33 +67,45 @@ COORDINATOR_PLACES = {
     "challenged": (CHALLENGED, "Proof", ""),
     "proving": (CHALLENGED + " caller:Proof", "", "Counterproof"),
     "proved": (PROVED, "", "Welcome"),
-    "empty": ("caller:Hello called:Welcome", "Load Ask Recall Ping", "Ping"),
-    "empty by a secret": (PROVED + " called:Welcome", "Load Ask Recall Ping", "Ping"),
-    "loading": (LOADING, "Ask Recall Ping", "Loading Need Want Loaded Ping"),
-    "loading on": (LOADING + " called:Loading", "Ask Recall Ping", "Loading Need Want Loaded Ping"),
-    "in need": (LOADING + " called:Need", "Offer Ask Recall Ping", "Loading Want Ping"),
-    "in want": (LOADING + " called:Want", "Piece Ask Recall Ping", "Loading Need Want Ping"),
-    "in both": (LOADING + " called:Need called:Want", "Offer Piece Ask Recall Ping", "Loading Want Ping"),
-    "loaded": (LOADED, "Join Load Ask Recall Ping", "Ping"),
-    "joining": (LOADED + " caller:Join", "Ask Recall Ping", "Joined Ping"),
-    "joined": (JOINED, "Open Load Ask Recall Ping", "Ping"),
-    "loading again": (JOINED + " caller:Load", "Ask Recall Ping", "Loading Need Want Loaded Ping"),
-    "asked": (JOINED + QUESTIONS, "Open Load Recall Pong", "Facts Pong"),
-    "opening": (JOINED + " caller:Open", "Sample Ask Recall Ping", "Opened Ping"),
+    "empty": ("caller:Hello called:Welcome", "Load Ask Survey Recall Ping", "Ping"),
+    "empty by a secret": (PROVED + " called:Welcome", "Load Ask Survey Recall Ping", "Ping"),
+    "loading": (LOADING, "Ask Survey Recall Ping", "Loading Need Want Loaded Ping"),
+    "loading on": (LOADING + " called:Loading", "Ask Survey Recall Ping", "Loading Need Want Loaded Ping"),
+    "in need": (LOADING + " called:Need", "Offer Ask Survey Recall Ping", "Loading Want Ping"),
+    "in want": (LOADING + " called:Want", "Piece Ask Survey Recall Ping", "Loading Need Want Ping"),
+    "in both": (
+        LOADING + " called:Need called:Want",
+        "Offer Piece Ask Survey Recall Ping",
+        "Loading Want Ping",
+    ),
+    "loaded": (LOADED, "Join Load Ask Survey Recall Ping", "Ping"),
+    "joining": (LOADED + " caller:Join", "Ask Survey Recall Ping", "Joined Severed Ping"),
+    "joined": (JOINED, f"Open Load {ADOPTING} Ask Survey Recall Ping", f"{ADOPTED} Ping"),
+    "loading again": (JOINED + " caller:Load", "Ask Survey Recall Ping", "Loading Need Want Loaded Ping"),
+    "asked": (
+        JOINED + QUESTIONS,
+        f"Open Load {ADOPTING} Survey Recall Pong",
+        f"{ADOPTED} Facts Pong",
+    ),
+    "opening": (
+        JOINED + " caller:Open",
+        f"Sample {ADOPTING} Ask Survey Recall Ping",
+        f"Opened {ADOPTED} Ping",
+    ),
     "open": (
         JOINED + " caller:Open called:Opened",
-        "Activation Sample Fence Close Ask Recall Ping",
-        "Activation Sampling Ping",
+        f"Activation Sample Fence Resume Close {ADOPTING} Ask Survey Recall Ping",
+        f"Activation Sampling Resumed {ADOPTED} Ping",
     ),
     "closing": (
         JOINED + " caller:Open called:Opened caller:Close",
-        "Ask Recall Ping",
-        "Activation Sampling Closed Ping",
+        f"{ADOPTING} Ask Survey Recall Ping",
+        f"Activation Sampling Resumed Closed {ADOPTED} Ping",
     ),
     "closed stream": (
         JOINED + " caller:Open called:Opened caller:Close called:Closed",
-        "Load Ask Recall Ping",
-        "Ping",
+        f"Load {ADOPTING} Ask Survey Recall Ping",
+        f"{ADOPTED} Ping",
     ),
 }
 STATION_PLACES = {

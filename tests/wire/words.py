@@ -5,21 +5,33 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from trisplit.wire import frame, packing, route
+from trisplit.wire.fields import MAX_PIECE
 from trisplit.wire.frame import Activation
+from trisplit.wire.greeting import Challenge, Counterproof, Hello, Proof, Welcome
+from trisplit.wire.losses import (
+    Again,
+    Begun,
+    Refused,
+    Replay,
+    Resume,
+    Resumed,
+    Seen,
+    Severed,
+    Skip,
+    Survey,
+    Surveyed,
+)
 from trisplit.wire.messages import (
-    MAX_PIECE,
+    Adopt,
     Ask,
     Bye,
-    Challenge,
     Close,
     Closed,
-    Counterproof,
     Facts,
     Fault,
     Fence,
     FileSpec,
     GroupSpec,
-    Hello,
     Join,
     Joined,
     Load,
@@ -32,7 +44,6 @@ from trisplit.wire.messages import (
     Piece,
     Ping,
     Pong,
-    Proof,
     Recall,
     Recalled,
     Sample,
@@ -42,7 +53,6 @@ from trisplit.wire.messages import (
     Visit,
     Want,
     Way,
-    Welcome,
 )
 from trisplit.wire.packing import Message
 from trisplit.wire.questions import (
@@ -79,6 +89,8 @@ EXAMPLES: dict[str, Said] = {
                     3, (StageSpec(0, "attention"), StageSpec(0, "gate_up"), StageSpec(0, "down")), 9_000
                 ),
             ),
+            True,
+            False,
         ),
         Loading(1, 3, "layer 0"),
         Need((StageSpec(0, "gate_up"),)),
@@ -86,7 +98,12 @@ EXAMPLES: dict[str, Said] = {
         Want(bytes(range(32)), 0, 3),
         Piece(b"abc"),
         Loaded(1_000, 64, 90_000, True),
-        Join((Way(3, 4, False, "127.0.0.1:4002"), Way(3, 5, True, "", bytes.fromhex("01 0007"))), 9),
+        Join(
+            (Way(3, 4, False, "127.0.0.1:4002"), Way(3, 5, True, "", bytes.fromhex("01 0007"))),
+            9,
+            "s2",
+            ("s3",),
+        ),
         Joined(),
         Open(1),
         Opened(1),
@@ -97,6 +114,16 @@ EXAMPLES: dict[str, Said] = {
         Closed(1),
         Ask(),
         Facts(90_000, 12, 3.5, 2, 3, 4_096),
+        Adopt(
+            Load(b"{}", None, True, "f32", 1, 64, 2, (GroupSpec(3, (StageSpec(0, "down"),), 4),), True, True)
+        ),
+        Refused("no room", "ask another"),
+        Severed("s3", "it hung up"),
+        Survey(),
+        Surveyed((Seen(1, 3, True, 2, 31),), 1),
+        Resume(1, 2, 17, (Skip(4, False, 30),)),
+        Resumed(1),
+        Replay((3, 4), (Again(1, 2, 0, (Begun(0, 0), Begun(2, 17))),)),
         Recall(),
         Recalled((Visit(1, 3, 31, 10.5, 11.0, 12.25),)),
         Question("why", True, How(0.8, 40, 0.95, 0.05, 1.1, 7), 128, ("\n\n",), False),
@@ -163,6 +190,19 @@ station_reports = st.builds(
     *(texts, texts, u64, u64, maybe_u64, maybe_u64, st.none() | u32, maybe_u64, maybe_ms, maybe_ms),
     *(texts, texts),
 )
+loads = st.builds(
+    Load,
+    st.binary(max_size=40),
+    st.none() | st.builds(Source, texts, texts),
+    st.booleans(),
+    texts,
+    positive,
+    positive,
+    positive,
+    st.lists(groups, max_size=3).map(tuple),
+    st.booleans(),
+    st.booleans(),
+)
 
 any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Hello, u32, texts, st.sampled_from(["coordinator", "station", "client"]), texts),
@@ -170,24 +210,16 @@ any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Proof, bytes32, bytes32),
     st.builds(Counterproof, bytes32),
     st.builds(Welcome, u32, texts, u32, texts, texts),
-    st.builds(
-        Load,
-        st.binary(max_size=40),
-        st.none() | st.builds(Source, texts, texts),
-        st.booleans(),
-        texts,
-        positive,
-        positive,
-        positive,
-        st.lists(groups, max_size=3).map(tuple),
-    ),
+    loads,
     st.builds(Loading, u64, u64, texts),
     st.builds(Need, st.lists(stages, min_size=1, max_size=4).map(tuple)),
     st.builds(Offer, stages, st.lists(files, min_size=1, max_size=2).map(tuple)),
     st.builds(Want, digests, u64, st.integers(1, MAX_PIECE)),
     st.builds(Piece, st.binary(min_size=1, max_size=40)),
     st.builds(Loaded, u64, u64, u64, st.booleans()),
-    st.builds(Join, st.lists(ways, max_size=4).map(tuple), u16),
+    st.builds(
+        Join, st.lists(ways, max_size=4).map(tuple), u16, texts, st.lists(texts, max_size=2).map(tuple)
+    ),
     st.builds(Joined),
     st.builds(Open, streams),
     st.builds(
@@ -211,6 +243,25 @@ any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Closed, streams),
     st.builds(Ask),
     st.builds(Facts, u64, u64, floats(0, 1e12), u64, u32, u64),
+    st.builds(Adopt, loads),
+    st.builds(Refused, texts, texts),
+    st.builds(Severed, texts, texts),
+    st.builds(Survey),
+    st.builds(
+        Surveyed, st.lists(st.builds(Seen, streams, u16, st.booleans(), u32, u32), max_size=3).map(tuple), u32
+    ),
+    st.builds(
+        Resume, streams, u32, u32, st.lists(st.builds(Skip, u16, st.booleans(), u32), max_size=3).map(tuple)
+    ),
+    st.builds(Resumed, streams),
+    st.builds(
+        Replay,
+        st.lists(u16, max_size=3).map(tuple),
+        st.lists(
+            st.builds(Again, streams, u32, u32, st.lists(st.builds(Begun, u32, u32), max_size=2).map(tuple)),
+            max_size=3,
+        ).map(tuple),
+    ),
     st.builds(Recall),
     st.builds(Recalled, st.lists(visits, max_size=3).map(tuple)),
     st.builds(

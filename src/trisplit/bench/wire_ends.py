@@ -15,7 +15,8 @@ from trisplit.mesh.calling import connect
 from trisplit.mesh.link import Link
 from trisplit.mesh.server import Server, listen
 from trisplit.wire.frame import ROW_BY_ROW, Activation, encode_activation
-from trisplit.wire.messages import VERSION, Hello, Ping, Pong, Welcome
+from trisplit.wire.greeting import VERSION, Hello, Welcome
+from trisplit.wire.messages import Ping, Pong
 
 # A token's row between two layers of SmolLM2-135M: 576 numbers. Rows for HERE end at the far end, rows for
 # BACK it sends back.

@@ -14,7 +14,7 @@ from trisplit.mesh.greeting import greet
 from trisplit.mesh.link import LOG, SEE_ITS_OUTPUT, Ears, Link, plain
 from trisplit.mesh.trust import NOBODY, Trust, expect_broken_handshakes
 from trisplit.wire.frame import MAX_FRAME
-from trisplit.wire.messages import Hello, Role
+from trisplit.wire.greeting import Hello, Role
 from trisplit.wire.session import Session, Side
 
 _SOMETHING_ELSE: Final = "see that it listens there, with TLS (wss://) on both sides or on none"

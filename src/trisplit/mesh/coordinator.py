@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final
 
-from trisplit.errors import PeerProblem
-from trisplit.mesh import pushing
+from trisplit.errors import PeerProblem, Problem
 from trisplit.mesh.facts import StationFacts, of_stations, of_this_process
-from trisplit.mesh.link import Link
-from trisplit.mesh.peers import SILENCE_S, Peers
+from trisplit.mesh.membership import ANSWER_DEADLINE_S, Membership
+from trisplit.mesh.peers import SILENCE_S, Loss, Peers, StationLost
 from trisplit.mesh.plan import Plan
-from trisplit.mesh.pushing import Progress, Stock, Weights
-from trisplit.mesh.streams import Stream, has_room, pieces
+from trisplit.mesh.pushing import How, Progress, Stock, Weights
+from trisplit.mesh.recovery import Recovered, Recovery
+from trisplit.mesh.streams import Stream, has_room, order_to_sample, pieces
 from trisplit.mesh.trust import NOBODY, Trust
-from trisplit.mesh.ways import ways, with_routes
 from trisplit.models.convert import Dtype
 from trisplit.models.decoder import chunks
 from trisplit.models.ends import Ends
@@ -27,31 +26,18 @@ from trisplit.models.generation import Generation, Piece
 from trisplit.models.model import Model
 from trisplit.models.session import Floats
 from trisplit.wire.frame import F32, IDS, SAME_VERSION, Activation
-from trisplit.wire.messages import (
-    VERSION,
-    Close,
-    Closed,
-    Fence,
-    Hello,
-    Join,
-    Joined,
-    Open,
-    Opened,
-    Sample,
-    Sampling,
-)
-from trisplit.wire.packing import Message
+from trisplit.wire.messages import Close, Closed, Fence, Open, Opened, Sample, Sampling
 
-JOIN_DEADLINE_S: Final = 30.0  # more than a station gives its successors to answer
-ANSWER_DEADLINE_S: Final = 10.0
 STEP_DEADLINE_S: Final = 120.0  # for one chunk or token once round
+RETURN_EVERY_S: Final = 1.0  # how often a lost station is looked for
 
 
 class Coordinator:
     """Drives a mesh of stations; keeps embed and head unless it is a ring, where stations hold them.
 
     Use `async with Coordinator(...)`; then `async for … in load()`, `open` for each sequence, `generate`,
-    `close`. Whatever stops the mesh ends every wait at once with a PeerProblem naming the station.
+    `close`. A station that is lost takes the mesh with it: every wait ends with a PeerProblem that names it.
+    With `recovers` others take its groups and every sequence goes on; who returns is a spare.
     """
 
     def __init__(
@@ -61,72 +47,81 @@ class Coordinator:
         plan: Plan,
         addresses: Mapping[str, str],
         *,
+        between: Mapping[str, Mapping[str, str]] | None = None,
         sessions: int = 1,
         silence_s: float | None = None,
+        recovers: bool = False,
+        limits: Mapping[str, int | None] | None = None,
         routed: bool = False,
         trust: Trust = NOBODY,
     ) -> None:
-        """`ends` is None for a ring. `sessions` may be open at once; one more waits. `routed`: see `ways`."""
-        self.model, self.ends, self.plan, self.sessions = model, ends, plan, sessions
-        self._addresses, self._routed, self._trust = addresses, routed, trust
-        self._mesh = secrets.token_hex(8)
+        """`ends` is None for a ring. `sessions` may be open at once; one more waits. `routed`: see `ways`.
+
+        `between` is caller → station → address, where stations reach each other by others than ours. Routes
+        of frames under way do not survive a recovery, so there are none where there may be one. `limits` are
+        the bytes stations offer for weights and KV, None where none was stated.
+        """
+        self.model, self.ends, self.sessions = model, ends, sessions
+        self._plan, self._addresses, self._between = plan, addresses, between or {}
+        self._trust = trust
         self._silence_s = SILENCE_S if silence_s is None else silence_s
-        self._end = len(plan.groups)  # the number frames to us are addressed to
-        self._homes = {group.number: share.station for share in plan.shares for group in share.groups}
+        self._recovers, self._routed = recovers, routed and not recovers
+        self._limits = dict(limits or {})
+        self.recoveries: list[Recovered] = []
         self._streams: dict[int, Stream] = {}
         self._opened = 0
         self._free = asyncio.Semaphore(sessions)
+        self._whole = asyncio.Event()
+        self._broken: Problem | None = None
+        self._returns: set[asyncio.Task[None]] = set()
         self._rows_waiting: deque[tuple[Floats, asyncio.Future[Floats]]] = deque()
 
+    @property
+    def plan(self) -> Plan:
+        """Who holds what now."""
+        return self._members.plan
+
     async def __aenter__(self) -> Coordinator:
-        self._peers = Peers(self._silence_s, self._trust)
+        peers = Peers(self._silence_s, self._trust)
+        self._members = Membership(self._plan, peers, self._addresses, self._between, self._routed)
         self._guarding = asyncio.create_task(self._guard())
         try:
-            for share in self.plan.shares:
-                hello = Hello(VERSION, mesh=self._mesh, role="coordinator", name="coordinator")
-                address = self._addresses[share.station]
-                await self._peers.meet(share.station, address, hello, self._arrive)
+            for name in [share.station for share in self.plan.shares]:
+                await self._members.meet(name, self._arrive)
+            if self._recovers:
+                for name in self.plan.spares:
+                    await self._members.meet(name, self._arrive)
         except BaseException:
             await self.__aexit__()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._guarding.cancel()
-        await self._peers.leave("the coordinator is done")
-
-    async def _guard(self) -> None:
-        """A station that is lost takes the mesh with it."""
-        loss = await self._peers.losses.get()
-        self._peers.fail(loss.problem)
-
-    # --- loading ---
+        for task in (self._guarding, *self._returns):
+            task.cancel()
+        await self._members.peers.leave("the coordinator is done")
 
     async def load(
         self, dtype: Dtype, *, context: int, threads: int, weights: Weights = "auto"
     ) -> AsyncIterator[Progress]:
         """Has every station build its stages, all at once; yields how far each is."""
+        self._members.how = How(
+            context=context,
+            threads=threads,
+            sessions=self.sessions,
+            keeps=self._recovers,
+        )
         stock = Stock(self.model, dtype, weights)
-        how = {"threads": threads, "context": context, "sessions": self.sessions}
-        orders = {share.station: stock.order(share.groups, **how) for share in self.plan.shares}
-        async with aclosing(pushing.load(self._peers, orders, stock)) as steps:
+        self._recovery = Recovery(self._members, stock, self._send, self._limits)
+        async with aclosing(self._members.load(stock)) as steps:
             async for step in steps:
                 yield step
-        await self._join()
-
-    async def _join(self) -> None:
-        """Tells each station where what it leaves goes."""
-        told = ways(self.plan, self._addresses)
-        joining = [
-            self._peers.question(self._peers[name], Join(tuple(those), self._end), Joined)
-            for name, those in (with_routes(told) if self._routed else told).items()
-        ]
-        for joined in joining:
-            await self._peers.wait(joined, JOIN_DEADLINE_S, "the stations' connections to each other")
+        await self._members.join()
+        self._whole.set()
 
     async def facts(self, *, silent: bool = False) -> list[StationFacts]:
         """What each station holds and does now; see `of_stations`."""
-        return await of_stations(self._peers, self.plan.shares, ANSWER_DEADLINE_S, silent=silent)
+        return await of_stations(self._members.peers, self.plan.shares, ANSWER_DEADLINE_S, silent=silent)
 
     def own_facts(self) -> StationFacts:
         """What this process holds."""
@@ -134,28 +129,92 @@ class Coordinator:
             return of_this_process("coordinator", "", 0)
         return of_this_process("coordinator", "embed, head", self.ends.weight_bytes)
 
+    # --- loss and return ---
+
+    async def _guard(self) -> None:
+        """Sees to what is lost, one loss after the other."""
+        while True:
+            loss = await self._members.peers.losses.get()
+            if not self._recovers or not self._whole.is_set():
+                self._members.peers.fail(loss.problem)
+                return
+            self._whole.clear()
+            await self._make_good(loss)
+            self._whole.set()
+
+    async def _make_good(self, loss: Loss) -> None:
+        """Recovers from a loss, and from those on the way; without room all streams end with the reason."""
+        before, lost = self.plan, [loss.name]
+        while True:
+            try:
+                self.recoveries.append(await self._recovery.run(before, lost, [*self._streams.values()]))
+                break
+            except StationLost:
+                lost.append((await self._members.peers.losses.get()).name)
+            except Problem as problem:
+                self._break(before, problem)
+                break
+        for name in lost:
+            returning = asyncio.create_task(self._await_return(name))
+            self._returns.add(returning)
+            returning.add_done_callback(self._returns.discard)
+
+    def _break(self, before: Plan, problem: Problem) -> None:
+        """Ends every stream, and opens none until who is missing is back."""
+        self._members.plan = before
+        self._broken = problem
+        self._members.peers.fail(problem)
+        for number in [*self._streams]:
+            del self._streams[number]
+            self._free.release()
+            for peer in self._members.peers:
+                with contextlib.suppress(Problem):
+                    self._members.peers.question(peer, Close(number), Closed)
+
+    async def _await_return(self, name: str) -> None:
+        """Takes a station back that was lost, once: for what it held if nobody does, else as a spare."""
+        members = self._members
+        while True:
+            await asyncio.sleep(RETURN_EVERY_S)
+            try:
+                await members.meet(name, self._arrive)
+                break
+            except Problem:
+                continue
+        if self._broken is None:
+            members.plan = replace(members.plan, spares=(*members.plan.spares, name))
+        with contextlib.suppress(Problem):  # lost again: it will be seen to
+            members.peers.mend()
+            async for _ in members.load(self._recovery.stock, [name]):
+                pass
+            await members.join()
+            self._broken = None
+
     # --- streams ---
 
     async def open(self) -> Stream:
-        """Starts a stream on every station; waits until one is free and all have room for it."""
+        """Starts a stream on every station; waits until one is free and all have room for it.
+
+        While nobody holds some of the groups, the Problem that says so.
+        """
         await self._free.acquire()
+        await self._whole.wait()
+        if self._broken is not None:
+            self._free.release()
+            raise self._broken
         self._opened += 1
         stream = self._streams[self._opened] = Stream(self._opened, self.model.config.hidden)
-        await self._everyone(Open(stream.number), Opened)
+        await self._members.everyone(Open(stream.number), Opened)
         return stream
 
     async def close(self, stream: Stream) -> None:
         """Ends a stream; its keys and values are forgotten everywhere."""
-        del self._streams[stream.number]
-        try:
-            await self._everyone(Close(stream.number), Closed)
-        finally:
-            self._free.release()
-
-    async def _everyone(self, word: Message, answer: type[Message]) -> None:
-        said = [self._peers.question(peer, word, answer) for peer in self._peers]
-        for each in said:
-            await self._peers.wait(each, ANSWER_DEADLINE_S, f"{answer.__name__} of every station")
+        await self._whole.wait()
+        if self._streams.pop(stream.number, None) is not None:
+            try:
+                await self._members.everyone(Close(stream.number), Closed)
+            finally:
+                self._free.release()
 
     # --- tokens ---
 
@@ -176,48 +235,65 @@ class Coordinator:
         stream.move_to(position, len(ids))
         await self._feed(stream, ids, position)
         while stream.back < stream.sent:
-            await self._peers.wait(stream.arrival(), STEP_DEADLINE_S, "an answer to a token")
+            await self._wait(stream, "an answer to a token")
         return await self._logits(stream.last())
 
     async def _round(self, stream: Stream, answer: Generation) -> AsyncIterator[Piece]:
         """The same in a ring: the tail chooses and feeds, and we listen."""
         stream.move_to(answer.position, len(answer.pending))
-        tail = self._peers[self._homes[self._end - 1]]
-        order = _sample(stream, answer)
-        await self._peers.ask(tail, order, Sampling, ANSWER_DEADLINE_S)
+        stream.order = order_to_sample(stream, answer)
         try:
+            await self._order(stream.order)
             await self._feed(stream, answer.pending, answer.position)
             while not answer.finished:
                 while (token_id := stream.next_id()) is None:
-                    await self._peers.wait(stream.arrival(), STEP_DEADLINE_S, "a token")
+                    await self._wait(stream, "a token")
                 yield answer.accept(token_id)
         finally:
             self._give_up(stream)
 
+    async def _order(self, order: Sample) -> None:
+        """Tells the tail how to choose, whoever the tail is by then."""
+        members = self._members
+        while True:
+            await self._whole.wait()
+            try:
+                await members.peers.ask(members.home(members.end - 1), order, Sampling, ANSWER_DEADLINE_S)
+                return
+            except StationLost:
+                if not self._recovers:
+                    raise
+
     def _give_up(self, stream: Stream) -> None:
         """What the ring still does for a stream is void: it may have run past a stop."""
         stream.void()
-        if stream.number in self._streams:
-            for peer in self._peers:
-                with contextlib.suppress(PeerProblem):  # who is gone does nothing more
-                    peer.link.send(Fence(stream.number, stream.epoch))
+        for peer in self._members.peers if stream.number in self._streams else ():
+            with contextlib.suppress(PeerProblem):  # who is gone does nothing more
+                peer.link.send(Fence(stream.number, stream.epoch))
+
+    async def _wait(self, stream: Stream, what: str) -> None:
+        await self._members.peers.wait(stream.arrival(), STEP_DEADLINE_S, what)
 
     async def _feed(self, stream: Stream, ids: Sequence[int], position: int) -> None:
         """Sends ids on their way, in chunks, no more at once than links can bear."""
         hidden_bytes = 4 * self.model.config.hidden
         for piece, start in chunks(ids, position):
             while not has_room(stream, start, hidden_bytes * len(self._streams)):
-                await self._peers.wait(stream.arrival(), STEP_DEADLINE_S, "an answer to a chunk")
-            if self.ends is None:
-                payload: bytes | memoryview = b"".join(pieces(piece))
-            else:
-                payload = self.ends.embed(piece).data.cast("B")
-            dtype = F32 if self.ends else IDS
-            said = Activation(stream.number, start, stream.epoch, 0, len(piece), payload, dtype)
-            self._link_of(0).send(said)
+                await self._wait(stream, "an answer to a chunk")
+            await self._whole.wait()
+            stream.feed(start, piece)
+            with contextlib.suppress(*([PeerProblem] if self._recovers else [])):  # it is sent again
+                self._send(stream, start, piece)
 
-    def _link_of(self, group: int) -> Link:
-        return self._peers[self._homes[group]].link
+    def _send(self, stream: Stream, position: int, ids: Sequence[int]) -> None:
+        """One chunk to the first group: ids where it has embed, else rows."""
+        if self.ends is None:
+            payload: bytes | memoryview = b"".join(pieces(ids))
+        else:
+            payload = self.ends.embed(ids).data.cast("B")
+        dtype = F32 if self.ends else IDS
+        said = Activation(stream.number, position, stream.epoch, 0, len(ids), payload, dtype)
+        self._members.link(0).send(said)
 
     async def _logits(self, last: Floats) -> Floats:
         """The head, once for all rows that came in the same turn of the loop."""
@@ -233,33 +309,16 @@ class Coordinator:
         self._rows_waiting.clear()
         for (_, future), logits in zip(waiting, self.ends.logits([row for row, _ in waiting])):
             if not future.done():
-                future.set_result(logits)
+                future.set_result(logits.copy())  # another row may pass before it is looked at
 
     def _arrive(self, said: Activation) -> None:
         """A frame, straight from the socket: the end of a trip, or in a star a hop to hand on."""
-        if said.group == self._end:
+        if said.group == self._members.end:
             stream = self._streams.get(said.stream)
             if stream is not None:
                 stream.arrive(said)
-        elif self.plan.topology == "star" and said.group in self._homes:
-            self._link_of(said.group).send(said)
+        elif self.plan.topology == "star" and said.group < self._members.end:
+            with contextlib.suppress(PeerProblem):  # who is gone is seen to, and is sent it again
+                self._members.link(said.group).send(said)
         else:
             raise PeerProblem(f"{said.rows} rows for group {said.group}", fix=SAME_VERSION)
-
-
-def _sample(stream: Stream, answer: Generation) -> Sample:
-    """The order to choose what follows the ids of an answer."""
-    how, request = answer.request.sampling, answer.request
-    return Sample(
-        stream.number,
-        stream.epoch,
-        tuple(answer.ids.tolist()),
-        how.temperature,
-        how.top_k,
-        how.top_p,
-        how.min_p,
-        how.repetition_penalty,
-        how.seed,
-        answer.longest,
-        () if request.ignore_eos else tuple(request.eos_ids),
-    )

@@ -38,6 +38,7 @@ class StationFacts:
     frames: int | None = None
     busy_ms: float | None = None
     round_trip_ms: float | None = None
+    pid: int | None = None
 
 
 def of_this_process(name: str, stages: str, weight_bytes: int, kv_bytes: int = 0) -> StationFacts:
@@ -75,7 +76,7 @@ async def _of_station(peers: Peers, share: Share, deadline_s: float, silent: boo
             raise
     welcome = peer.link.welcome if peer else None
     return StationFacts(
-        name=_name(peer) if peer else share.station,
+        name=peer.full_name if peer else share.station,
         stages=share.label,
         weight_bytes=peer.loaded.weight_bytes if peer and peer.loaded else share.weight_bytes,
         kv_bytes=share.kv_bytes,
@@ -87,6 +88,7 @@ async def _of_station(peers: Peers, share: Share, deadline_s: float, silent: boo
         frames=now.frames if now else None,
         busy_ms=now.busy_ms if now else None,
         round_trip_ms=peer.round_trip_ms if peer else None,
+        pid=welcome.pid if welcome else None,
     )
 
 
@@ -105,11 +107,3 @@ def mixed(facts: Iterable[StationFacts], *, here: bool = False) -> str:
         return ""
     told = (f"{', '.join(names)}: {cpu}, {runtime}" for (cpu, runtime), names in kinds.items())
     return f"processes are of {len(kinds)} kinds ({'; '.join(told)})"
-
-
-def _name(peer: Peer) -> str:
-    """Our name for a station, and its own if somebody gave it one."""
-    welcome = peer.link.welcome
-    if welcome is None or welcome.name in (peer.name, f"station-{welcome.pid}"):
-        return peer.name
-    return f"{peer.name} ({welcome.name})"

@@ -8,7 +8,7 @@ from typing import Final
 from trisplit.errors import PeerProblem
 from trisplit.mesh.link import Link
 from trisplit.mesh.trust import VARIABLE
-from trisplit.wire.messages import Challenge, Counterproof, Hello, Proof, Welcome
+from trisplit.wire.greeting import Challenge, Counterproof, Hello, Proof, Welcome
 from trisplit.wire.secret import NONCE_BYTES, proof, same
 
 _SAME_SECRET: Final = f"give both ends the same secret, by --secret-file or {VARIABLE}"

@@ -14,8 +14,10 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from trisplit.errors import OwnProblem, PeerProblem, Problem
 from trisplit.mesh.outbox import Outbox
 from trisplit.wire.batch import split
+from trisplit.wire.fields import MAX_TEXT
 from trisplit.wire.frame import MAX_FRAME, SAME_VERSION, Activation
-from trisplit.wire.messages import MAX_TEXT, Bye, Fault, Hello, Ping, Pong, Welcome
+from trisplit.wire.greeting import Hello, Welcome
+from trisplit.wire.messages import Bye, Fault, Ping, Pong
 from trisplit.wire.session import CLOSED, Said, Session
 
 T = TypeVar("T", bound=Said)

@@ -12,7 +12,7 @@ from typing import Final
 from trisplit.errors import CheckpointProblem, PeerProblem, RequestProblem
 from trisplit.machine import usable_cores
 from trisplit.mesh.fetching import Supplier, fetch
-from trisplit.mesh.holding import LoadedGroup
+from trisplit.mesh.group import LoadedGroup
 from trisplit.models.config import ModelConfig, Stage
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.description import unpack
@@ -56,6 +56,7 @@ class Order:
     own: Model | None
     is_same: bool
     pushes: bool
+    builds: bool
 
     @property
     def stages(self) -> list[Stage]:
@@ -100,7 +101,10 @@ def understand(said: Load) -> Order:
         own=own,
         is_same=own is not None and said.source is not None and own.checkpoint.digest == said.source.stamp,
         pushes=said.pushes,
+        builds=said.builds,
     )
+    if not said.builds:
+        return order
     tokens = said.context * said.sessions
     kv_bytes = order.kv_bytes_per_token * tokens
     what = f"{size(order.n_bytes)} of weights and {size(kv_bytes)} for {tokens:,} tokens"
@@ -157,6 +161,8 @@ class Loader:
             if found != group.n_bytes:
                 what = f"group {group.number} has {found:,} bytes of weights"
                 raise PeerProblem(f"{what} where {group.n_bytes:,} were announced", fix=SAME_VERSION)
+            if not order.builds:
+                continue
             how = {"context": order.context, "threads": order.threads}
             session = await asyncio.to_thread(StageSession, order.config, files, spin=False, **how)
             yield LoadedGroup(group.number, Tracks(session, order.sessions))

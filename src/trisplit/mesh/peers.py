@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from trisplit.errors import PeerProblem
+from trisplit.errors import PeerProblem, Problem
 from trisplit.mesh.calling import connect
 from trisplit.mesh.link import MAX_WAITING, Link
 from trisplit.mesh.trust import Trust
 from trisplit.wire.frame import SAME_VERSION, Activation
-from trisplit.wire.messages import Bye, Fault, Hello, Loaded, Loading, Need, Ping, Pong, Want
+from trisplit.wire.greeting import Hello
+from trisplit.wire.losses import Refused, Severed
+from trisplit.wire.messages import Bye, Close, Fault, Loaded, Loading, Need, Open, Ping, Pong, Want
 from trisplit.wire.packing import Message
 
 T = TypeVar("T")
@@ -34,9 +36,19 @@ class Peer:
     said: deque[Message] = field(default_factory=deque)
     questions: dict[tuple[type, int], asyncio.Future[Any]] = field(default_factory=dict)
     arrival: asyncio.Future[None] | None = None
+    is_lost: bool = False
+    streams: set[int] = field(default_factory=set)  # open there
     loaded: Loaded | None = None
     pinged_s: float | None = None  # when the ping was sent that is not answered yet
     round_trip_ms: float | None = None
+
+    @property
+    def full_name(self) -> str:
+        """Our name for it, and its own if somebody gave it one."""
+        welcome = self.link.welcome
+        if welcome is None or welcome.name in (self.name, f"station-{welcome.pid}"):
+            return self.name
+        return f"{self.name} ({welcome.name})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,10 @@ class Loss:
 
     name: str
     problem: Exception
+
+
+class StationLost(PeerProblem):
+    """A station was lost while it was waited for."""
 
 
 class Peers:
@@ -105,6 +121,11 @@ class Peers:
             raise PeerProblem(f"station {peer.name}: {said.what}", fix=said.fix)
         if isinstance(said, (Bye, Activation)):
             return  # after Bye the next wait says why the link has ended
+        if isinstance(said, Severed):
+            what = f"station {peer.name} lost its link to station {said.station}: {said.why}"
+            if said.station in self._peers:
+                self._lose(self._peers[said.station], PeerProblem(what, fix="see its output"))
+            return
         if isinstance(said, Pong):
             self._answered(peer)
             return
@@ -120,8 +141,18 @@ class Peers:
 
     def _lose(self, peer: Peer, error: Exception) -> None:
         """Says once that a station is no more; its questions are never answered."""
-        if self._peers.get(peer.name) is peer:
+        if self._peers.get(peer.name) is peer and not peer.is_lost:
+            peer.is_lost = True
             self.losses.put_nowait(Loss(peer.name, error))
+            lost = _lost(peer, error)
+            for waiting in [*peer.questions.values(), peer.arrival]:
+                if waiting is not None and not waiting.done():
+                    waiting.set_exception(lost)
+            peer.questions.clear()
+
+    def mend(self) -> None:
+        """Waits are worth while again."""
+        self._failure = None
 
     def fail(self, error: Exception) -> None:
         """Ends every wait, now and from now on."""
@@ -173,8 +204,18 @@ class Peers:
     def question(self, peer: Peer, word: Message, kind: type[M]) -> asyncio.Future[M]:
         """Says a word; the future is its answer. `wait` for it."""
         answer: asyncio.Future[M] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # heard, waited for or not
         peer.questions[kind, getattr(word, "stream", 0)] = answer
-        peer.link.send(word)
+        if isinstance(word, Open):
+            peer.streams.add(word.stream)
+        elif isinstance(word, Close):
+            peer.streams.discard(word.stream)
+        try:
+            peer.link.send(word)
+        except PeerProblem as problem:
+            answer.set_exception(_lost(peer, problem))
         return answer
 
     async def next(self, peer: Peer, deadline_s: float) -> Message:
@@ -183,7 +224,7 @@ class Peers:
             peer.arrival = asyncio.get_running_loop().create_future()
             await self.wait(peer.arrival, deadline_s, f"an answer of station {peer.name}")
         said = peer.said.popleft()
-        if not isinstance(said, (Loading, Need, Want, Loaded)):
+        if not isinstance(said, (Loading, Need, Want, Loaded, Refused)):
             raise PeerProblem(f"station {peer.name} said {type(said).__name__} unasked", fix=SAME_VERSION)
         return said
 
@@ -204,3 +245,8 @@ class Peers:
         finally:
             timer.cancel()
             self._waiting.discard(future)
+
+
+def _lost(peer: Peer, why: Exception) -> StationLost:
+    what = why.what if isinstance(why, Problem) else f"{type(why).__name__}: {why}"
+    return StationLost(f"station {peer.name} was lost: {what}", fix="see its own output")

@@ -17,7 +17,9 @@ from trisplit.models.convert import Dtype
 from trisplit.models.description import pack
 from trisplit.models.model import Model
 from trisplit.wire.frame import SAME_VERSION
+from trisplit.wire.losses import Refused
 from trisplit.wire.messages import (
+    Adopt,
     FileSpec,
     GroupSpec,
     Load,
@@ -51,6 +53,16 @@ class Progress:
     what: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How stations run what they hold. `keeps`: what they send can be sent again when one is lost."""
+
+    context: int
+    threads: int
+    sessions: int
+    keeps: bool = False
+
+
 class Stock:
     """A model's stages as files by digest, each made when the first station needs it; sent from the disk."""
 
@@ -59,8 +71,8 @@ class Stock:
         self._offered: dict[bytes, tuple[Path, int]] = {}
         self._converting = asyncio.Lock()  # one at a time: each takes the memory of its stage
 
-    def order(self, groups: Sequence[Group], *, threads: int, context: int, sessions: int) -> Load:
-        """The word that has a station build these groups."""
+    def order(self, groups: Sequence[Group], how: How, *, builds: bool = True) -> Load:
+        """The word that has a station build these groups, or have their weights ready."""
         checkpoint = self._model.checkpoint
         source = Source(str(checkpoint.path.absolute()), checkpoint.digest)
         return Load(
@@ -68,10 +80,12 @@ class Stock:
             source=None if self._weights == "push" else source,
             pushes=self._weights != "path",
             dtype=self._dtype,
-            threads=threads,
-            context=context,
-            sessions=sessions,
+            threads=how.threads,
+            context=how.context,
+            sessions=how.sessions,
             groups=tuple(map(self._spec, groups)),
+            builds=builds,
+            keeps=how.keeps,
         )
 
     def _spec(self, group: Group) -> GroupSpec:
@@ -115,7 +129,9 @@ def _read(path: Path, want: Want) -> bytes:
     return data
 
 
-async def load(peers: Peers, orders: Mapping[str, Load], stock: Stock) -> AsyncGenerator[Progress, None]:
+async def load(
+    peers: Peers, orders: Mapping[str, Load | Adopt], stock: Stock
+) -> AsyncGenerator[Progress, None]:
     """Has these stations load, all at once, and sends what they need; yields how far each is. To be closed.
 
     Whatever goes wrong with one ends all of it, with a Problem that names the station.
@@ -151,7 +167,7 @@ class _Loads:
         self.tasks.add(task)
         task.add_done_callback(self.heard.put_nowait)
 
-    async def attend(self, peer: Peer, order: Load) -> None:
+    async def attend(self, peer: Peer, order: Load | Adopt) -> None:
         """Sees to one station until it has loaded."""
         peer.loaded = None
         await _tell(peer, order)
@@ -167,6 +183,8 @@ class _Loads:
                     await _tell(peer, await self._stock.piece(said))
                 case Loaded():
                     peer.loaded = said
+                case Refused():
+                    raise RequestProblem(f"station {peer.name}: {said.what}", fix=said.fix)
                 case _:
                     what = f"station {peer.name} said {type(said).__name__} while loading"
                     raise PeerProblem(what, fix=SAME_VERSION)
@@ -178,7 +196,7 @@ class _Loads:
         self._owing.discard(peer.name)
 
 
-async def _tell(peer: Peer, word: Load | Offer | Piece) -> None:
+async def _tell(peer: Peer, word: Load | Adopt | Offer | Piece) -> None:
     """Says it as soon as the station has read nearly all before it, so that no file waits in memory."""
     with contextlib.suppress(PeerProblem):  # its link has ended: the next wait says why
         await peer.link.drain(_READ_DEADLINE_S)

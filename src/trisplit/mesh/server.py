@@ -18,7 +18,7 @@ from trisplit.mesh.greeting import be_greeted
 from trisplit.mesh.link import LOG, Ears, Link
 from trisplit.mesh.trust import NOBODY, VARIABLE, Trust, expect_broken_handshakes
 from trisplit.wire.frame import MAX_FRAME
-from trisplit.wire.messages import Welcome
+from trisplit.wire.greeting import Welcome
 from trisplit.wire.session import Session
 
 GREETING_S: Final = 5.0

@@ -7,13 +7,13 @@ import contextlib
 import logging
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
 from typing import Final
 
-from trisplit.errors import OwnProblem, PeerProblem, Problem
+from trisplit.errors import OwnProblem, PeerProblem, Problem, RequestProblem
 from trisplit.machine import cpu_kind, gather_into_huge_pages, return_free_memory, rss_bytes
 from trisplit.mesh.address import Address, host_and_port
 from trisplit.mesh.calling import connect
@@ -21,18 +21,21 @@ from trisplit.mesh.door import Tally
 from trisplit.mesh.facts import RUNTIME
 from trisplit.mesh.fetching import Supplier
 from trisplit.mesh.flow import Flow
-from trisplit.mesh.holding import Held, Work
+from trisplit.mesh.holding import Held
+from trisplit.mesh.keeping import Keeper
 from trisplit.mesh.link import Link, fault
 from trisplit.mesh.loading import Loader, understand
-from trisplit.mesh.onward import Onward
+from trisplit.mesh.onward import Onward, Send
+from trisplit.mesh.runner import Runner
 from trisplit.mesh.server import listen
-from trisplit.mesh.tail import Tail
+from trisplit.mesh.tail import told_to_sample
 from trisplit.mesh.trust import NOBODY, Trust
-from trisplit.models.sampling import Sampling
 from trisplit.wire import messages
 from trisplit.wire.frame import SAME_VERSION, Activation
+from trisplit.wire.greeting import VERSION, Hello, Welcome
+from trisplit.wire.losses import Refused, Replay, Resume, Resumed, Severed, Survey
 from trisplit.wire.messages import (
-    VERSION,
+    Adopt,
     Ask,
     Bye,
     Close,
@@ -40,7 +43,6 @@ from trisplit.wire.messages import (
     Facts,
     Fault,
     Fence,
-    Hello,
     Join,
     Joined,
     Load,
@@ -53,12 +55,10 @@ from trisplit.wire.messages import (
     Recalled,
     Sample,
     Way,
-    Welcome,
 )
 from trisplit.wire.session import Said
 
 CONNECT_DEADLINE_S: Final = 10.0
-SHORT_MS: Final = 50.0  # what may keep the loop from answering a ping
 
 _LOG = logging.getLogger(__name__)
 
@@ -72,17 +72,22 @@ class Station:
         self._trust = trust
         self._coordinator: Link | None = None
         self._mesh: str | None = None  # of the coordinator; rows of another are late or lost
+        self._name_there = name
         self._held: Held | None = None
+        self._runner: Runner | None = None
+        self._keeps = False
+        self._keeper = Keeper()
         self._links: dict[str, Link] = {}
-        self._onward = Onward()
-        self._running = False  # or about to
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="stages")  # one run at a time
+        self._upstream: dict[str, Link] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="stages")
 
     async def accept(self, link: Link) -> None:
         """Serves one connection until it ends: a coordinator's orders, or a station's frames."""
         if link.hello is not None and link.hello.role == "station":
             mesh = link.hello.mesh
             link.on_activation = lambda said: self._take(said) if mesh == self._mesh else None
+            self._upstream[link.hello.name] = link
             await link.wait_closed()
         elif self._coordinator is not None:
             await link.close_with(
@@ -106,14 +111,20 @@ class Station:
         except Exception as error:
             await link.close_with(self._failed(f"{type(error).__name__}: {error}"))
         finally:
-            self._coordinator, self._held, self._mesh = None, None, None
+            self._coordinator, self._mesh = None, None
+            self._hold(None)
             await self._leave()
             await link.close("the station is empty again")
 
     async def _answer(self, link: Link, said: Said) -> None:
         match said:
             case Load():
-                link.send(await self._load(link, said))
+                self._hold(None)
+                self._hold(await self._build(link, said))
+                self._keeps = said.keeps
+                link.send(self._loaded())
+            case Adopt():
+                link.send(await self._adopt(link, said.order))
             case Join():
                 await self._join(link, said)
                 link.send(Joined())
@@ -122,12 +133,21 @@ class Station:
                 link.send(Opened(said.stream))
             case Close():
                 self._holding().close(said.stream)
+                self._keeper.forget(said.stream)
                 link.send(Closed(said.stream))
             case Sample():
-                self._holding().sample(said.stream, _tail(said, self._holding()))
+                self._sample(said)
                 link.send(messages.Sampling(said.stream))
             case Fence():
                 self._holding().fence(said.stream, said.epoch)
+            case Survey():
+                link.send(self._holding().survey())
+            case Resume():
+                self._holding().resume(said.stream, said.epoch, said.began)
+                self._keeper.resume(said)
+                link.send(Resumed(said.stream))
+            case Replay():
+                self._keeper.replay(said.targets, said.streams)
             case Recall():
                 link.send(Recalled(tuple(self._holding().visits)))
             case Bye() | Fault():
@@ -142,11 +162,24 @@ class Station:
                     f"it said {type(said).__name__}, which no station answers", fix=SAME_VERSION
                 )
 
+    def _sample(self, said: Sample) -> None:
+        held = self._holding()
+        held.sample(said.stream, told_to_sample(said, context=held.context, vocab=held.vocab))
+
     # --- loading ---
 
-    async def _load(self, link: Link, said: Load) -> Loaded:
+    def _hold(self, held: Held | None) -> None:
+        """Holds this from now on, and nothing of what was before."""
+        if self._runner is not None:
+            self._runner.stop()
+        self._held, self._runner = held, None
+        if held is None:
+            self._keeper.clear()
+        else:
+            self._runner = Runner(held, self._worker, self._keeper.send, self._could_not_run)
+
+    async def _build(self, link: Link, said: Load) -> Held:
         """Builds the sessions asked for, telling the coordinator how far it is and what is not here."""
-        self._held = None
         order = await asyncio.to_thread(understand, said)
         loader = Loader(order, Supplier(link.send, partial(self._hear_while_loading, link)), link.send)
         async with aclosing(loader.build()) as built:
@@ -154,8 +187,21 @@ class Station:
         equal = all(group.session.rows_equal(said.sessions) for group in groups.values())
         return_free_memory()  # what converting has used is of no use any more
         gather_into_huge_pages()
-        self._held = Held(groups, equal, order.kv_bytes_per_token, said.sessions)
-        return Loaded(self._held.weight_bytes, self._held.kv_bytes_per_token, rss_bytes(), equal)
+        return Held(groups, equal, order.kv_bytes_per_token, said.sessions)
+
+    async def _adopt(self, link: Link, said: Load) -> Loaded | Refused:
+        """Builds groups whose station was lost, beside those that are here."""
+        held = self._holding()
+        try:
+            built = await self._build(link, said)
+        except RequestProblem as problem:
+            return Refused(problem.what, problem.fix)
+        held.adopt(built)
+        return self._loaded()
+
+    def _loaded(self) -> Loaded:
+        held = self._holding()
+        return Loaded(held.weight_bytes, held.kv_bytes_per_token, rss_bytes(), held.rows_equal)
 
     async def _hear_while_loading(self, link: Link, deadline_s: float) -> Said:
         """The next word about what is loaded; others are answered on the way."""
@@ -168,29 +214,65 @@ class Station:
     async def _join(self, link: Link, order: Join) -> None:
         """Connects to every successor; frames for our own groups stay here."""
         held = self._holding()
-        await self._leave()
         held.end = order.end
-        held.flows = {n: tuple(_flow(way) for way in order.ways if way.source == n) for n in held.groups}
+        held.flows = {
+            n: tuple(Flow(way.source, way.target, way.residual) for way in order.ways if way.source == n)
+            for n in held.groups
+        }
+        self._name_there = order.name
+        for name in order.without:
+            if name in self._upstream:
+                self._part(self._upstream.pop(name), "its station was given up")
+        for address in self._links.keys() - {way.address for way in order.ways}:
+            self._part(self._links.pop(address), "it is no successor any more")
+        onward, kept = Onward(), set()
         for way in order.ways:
-            if way.target in held.groups:
-                self._onward.add(way, held.take)
-            elif way.address:
-                self._onward.add(way, (await self._link_to(way.address)).send)
-            else:
-                self._onward.add(way, link.send)
+            onward.add(way, await self._sender(link, way))
+            if self._keeps and way.target != order.end and (way.held or way.target not in held.groups):
+                kept.add(way.target)
+        self._keeper.point(onward, order, kept=kept)
+
+    async def _sender(self, link: Link, way: Way) -> Send:
+        """Who brings frames where a way leads."""
+        if way.target in self._holding().groups:
+            return self._take
+        if not way.address:
+            return link.send
+        try:
+            return partial(self._pass_on, await self._link_to(way.address), way)
+        except PeerProblem as problem:
+            link.send(Severed(way.station, problem.what))
+            return _unheard
+
+    def _pass_on(self, link: Link, way: Way, said: Activation) -> None:
+        """To a successor. If it is gone the coordinator hears of it, and sees to what was said."""
+        try:
+            link.send(said)
+        except PeerProblem as problem:
+            if self._links.get(way.address) is link and self._coordinator is not None:
+                self._part(self._links.pop(way.address), "")
+                with contextlib.suppress(Problem):  # that link has ended too
+                    self._coordinator.send(Severed(way.station, problem.what))
 
     async def _link_to(self, address: str) -> Link:
-        if address not in self._links:
-            hello = Hello(VERSION, mesh=self._mesh or "", role="station", name=self.name)
+        if address not in self._links or not self._links[address].is_open:
+            hello = Hello(VERSION, mesh=self._mesh or "", role="station", name=self._name_there)
             self._links[address] = await connect(
                 address, hello=hello, deadline_s=CONNECT_DEADLINE_S, trust=self._trust
             )
         return self._links[address]
 
+    def _part(self, link: Link, reason: str) -> None:
+        """Closes a link without waiting for the other side, which may be dead."""
+        link.on_activation = _unheard
+        closing = asyncio.create_task(link.close(reason))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
     async def _leave(self) -> None:
-        self._onward = Onward()
         while self._links:
-            await self._links.popitem()[1].close()
+            self._part(self._links.popitem()[1], "the coordinator has left")
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     # --- frames ---
 
@@ -200,52 +282,23 @@ class Station:
         return self._held
 
     def _take(self, said: Activation) -> None:
-        """A frame, straight from the socket; it runs in the next turn of the loop, with what came beside it.
+        """A frame, straight from the socket or from ourselves.
 
-        A frame that makes no sense ends the link it came by; whatever stops a frame, the coordinator
-        hears of it at once and need not wait for a deadline.
+        One that makes no sense ends the link it came by; whatever stops a frame, the coordinator hears of it
+        at once and need not wait for a deadline.
         """
-        if self._held is None:
+        if self._runner is None:
             return
         try:
-            self._held.take(said)
+            self._runner.take(said)
         except Problem as problem:
             self._report(problem, said.stream)
             raise
-        self._run_soon()
 
-    def _run_soon(self) -> None:
-        if not self._running:
-            self._running = True
-            asyncio.get_running_loop().call_soon(self._run)
-
-    def _run(self) -> None:
-        """Runs what is ready: here if that is short, else in a thread, so that pings are answered."""
-        self._running = False
-        held = self._held
-        works = held.next() if held is not None else []
-        if held is None or not works:
-            return
-        self._running = True
-        if works[0].said.rows == 1 and held.expected_ms(works) < SHORT_MS:
-            self._finish(held, works, partial(held.run, works))
-        else:
-            running = asyncio.get_running_loop().run_in_executor(self._worker, held.run, works)
-            running.add_done_callback(lambda done: self._finish(held, works, done.result))
-
-    def _finish(self, held: Held, works: Sequence[Work], result: Callable[[], list[Activation]]) -> None:
-        """Sends on what a run has left, and sees to the next."""
-        said = works[0].said
-        self._running = False
-        try:
-            for on in result():
-                if held is self._held:
-                    self._onward.send(on)
-        except Problem as problem:
-            self._report(problem, said.stream)
-        except Exception as error:  # the engine's own: out of memory, above all
-            self._report(self._failed(f"group {said.group} could not run: {error}"), said.stream)
-        self._run_soon()
+    def _could_not_run(self, error: Exception, said: Activation) -> None:
+        if not isinstance(error, Problem):
+            error = self._failed(f"group {said.group} could not run: {error}")
+        self._report(error, said.stream)
 
     def _failed(self, what: str) -> OwnProblem:
         """A failure nobody foresaw: its traceback goes to our output, its gist to the coordinator."""
@@ -259,25 +312,8 @@ class Station:
                 self._coordinator.send(fault(problem, stream))
 
 
-def _flow(way: Way) -> Flow:
-    return Flow(way.source, way.target, way.residual)
-
-
-def _tail(said: Sample, held: Held) -> Tail:
-    """What an order to sample asks for. PeerProblem when there is no room for it, or no such tokens."""
-    longest, greatest = max(said.end, len(said.ids)), max(said.ids, default=0)
-    if longest > held.context or greatest >= held.vocab:
-        what = f"{longest:,} ids up to {greatest:,}, with room for {held.context:,} below {held.vocab:,}"
-        raise PeerProblem(what, fix=SAME_VERSION)
-    how = Sampling(
-        temperature=said.temperature,
-        top_k=said.top_k,
-        top_p=said.top_p,
-        min_p=said.min_p,
-        repetition_penalty=said.repetition_penalty,
-        seed=said.seed,
-    )
-    return Tail(said.ids, how, epoch=said.epoch, end=said.end, stop_ids=frozenset(said.stop_ids))
+def _unheard(_: Activation) -> None:
+    """Rows of a station that was given up."""
 
 
 async def serve(

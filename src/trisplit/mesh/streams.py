@@ -10,8 +10,10 @@ from typing import Final
 import numpy as np
 
 from trisplit.errors import PeerProblem
+from trisplit.models.generation import Generation
 from trisplit.models.session import Floats
 from trisplit.wire.frame import IDS, SAME_VERSION, Activation
+from trisplit.wire.messages import Sample
 
 MOST_UNDER_WAY_BYTES: Final = 16 * 2**20  # of all prompts; rows that are widened on their way weigh more
 
@@ -26,9 +28,13 @@ class Stream:
     def __init__(self, number: int, hidden: int) -> None:
         self.number, self.epoch = number, 0
         self.sent = self.back = 0
+        self.epochs: list[tuple[int, int]] = []  # those in which rows were sent, and where each began
+        self.order: Sample | None = None  # what a ring's tail was told last
+        self.fed: list[tuple[int, tuple[int, ...]]] = []  # what has gone into the first group, in its chunks
         self._hidden = hidden
         self._last: Floats | None = None
         self._ids: deque[int] = deque()
+        self._newest: int | None = None  # came last, and may be fed
         self._arrival: asyncio.Future[None] | None = None
 
     def move_to(self, position: int, n: int) -> None:
@@ -36,8 +42,27 @@ class Stream:
         if position < self.sent:
             self.epoch += 1
             self.back = position
+            while self.fed and self.fed[-1][0] >= position:
+                self.fed.pop()
         self.sent = position + n
         self._ids.clear()
+        self._newest = None
+        if not self.epochs or self.epochs[-1][0] != self.epoch:
+            self.epochs.append((self.epoch, position))
+
+    def feed(self, position: int, ids: Sequence[int]) -> None:
+        """A chunk goes into the first group, or an id that has gone into it."""
+        while self.fed and self.fed[-1][0] >= position:
+            self.fed.pop()
+        self.fed.append((position, tuple(ids)))
+
+    @property
+    def ids(self) -> list[int]:
+        """All ids that are true in the first group."""
+        ids: list[int] = []
+        for position, piece in self.fed:
+            ids[position:] = piece
+        return ids
 
     def void(self) -> None:
         """What is still on its way is given up."""
@@ -62,7 +87,10 @@ class Stream:
     def _arrive_id(self, said: Activation) -> None:
         """An id stands after the row it was chosen from; one that is known already is an echo."""
         if said.position >= self.sent:
-            self._ids.append(int.from_bytes(said.payload, "little"))
+            if self._newest is not None:  # it was fed, or there would be no id after it
+                self.feed(said.position - 1, (self._newest,))
+            self._newest = int.from_bytes(said.payload, "little")
+            self._ids.append(self._newest)
             self.sent = said.position + 1
         self.back = max(self.back, said.position)
 
@@ -97,3 +125,21 @@ def has_room(stream: Stream, start: int, row_bytes: int) -> bool:
 def pieces(ids: Sequence[int]) -> Iterator[bytes]:
     """Each id as its four bytes."""
     return (int(id_).to_bytes(4, "little") for id_ in ids)
+
+
+def order_to_sample(stream: Stream, answer: Generation) -> Sample:
+    """What tells a ring's tail to choose what follows the ids of an answer."""
+    how, request = answer.request.sampling, answer.request
+    return Sample(
+        stream.number,
+        stream.epoch,
+        tuple(answer.ids.tolist()),
+        how.temperature,
+        how.top_k,
+        how.top_p,
+        how.min_p,
+        how.repetition_penalty,
+        how.seed,
+        answer.longest,
+        () if request.ignore_eos else tuple(request.eos_ids),
+    )

@@ -10,6 +10,7 @@ from trisplit.errors import PeerProblem
 from trisplit.models.sampling import Sampling, choose
 from trisplit.models.session import Floats
 from trisplit.wire.frame import SAME_VERSION
+from trisplit.wire.messages import Sample
 
 
 class Tail:
@@ -41,3 +42,20 @@ class Tail:
         self._ids[position] = chosen
         self._known += 1
         return chosen, self._known < self._end and chosen not in self._stop_ids
+
+
+def told_to_sample(said: Sample, *, context: int, vocab: int) -> Tail:
+    """The end of a stream as ordered. PeerProblem when there is no room for it, or no such tokens."""
+    longest, greatest = max(said.end, len(said.ids)), max(said.ids, default=0)
+    if longest > context or greatest >= vocab:
+        what = f"{longest:,} ids up to {greatest:,}, with room for {context:,} below {vocab:,}"
+        raise PeerProblem(what, fix=SAME_VERSION)
+    how = Sampling(
+        temperature=said.temperature,
+        top_k=said.top_k,
+        top_p=said.top_p,
+        min_p=said.min_p,
+        repetition_penalty=said.repetition_penalty,
+        seed=said.seed,
+    )
+    return Tail(said.ids, how, epoch=said.epoch, end=said.end, stop_ids=frozenset(said.stop_ids))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -15,14 +15,18 @@ from trisplit.wire.route import MOST_HOPS, MOST_NEIGHBOURS, Route
 Ways = Mapping[str, Sequence[Way]]
 
 
-def ways(plan: Plan, addresses: Mapping[str, str]) -> dict[str, list[Way]]:
-    """The ways of each station by name, without routes; in a star all lead to the coordinator."""
+def ways(plan: Plan, address: Callable[[str, str], str]) -> dict[str, list[Way]]:
+    """The ways of each station by name, without routes; in a star all lead to the coordinator.
+
+    `address` is what one station dials to reach another.
+    """
     homes, star = plan.homes, plan.topology == "star"
     those: dict[str, list[Way]] = {share.station: [] for share in plan.shares}
     for flow in flows(plan):
-        back = star or flow.target == len(homes)
-        address = "" if back else addresses[homes[flow.target]]
-        those[homes[flow.source]].append(Way(flow.source, flow.target, flow.residual, address))
+        source = homes[flow.source]
+        target = "" if star or flow.target == len(homes) else homes[flow.target]
+        where = address(source, target) if target else ""
+        those[source].append(Way(flow.source, flow.target, flow.residual, where, station=target))
     return those
 
 

@@ -2,75 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-VERSION: Final = 1
-MAX_TEXT: Final = 2000
-MAX_PIECE: Final = 2**20  # bytes of a file in one message
-MOST_FILES: Final = 2  # of a stage: a head that is the embedding has its own norm and the embedding's file
-
-U16 = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
-U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
-U64 = Annotated[int, msgspec.Meta(ge=0)]  # msgpack has no wider integer
-Stream = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
-Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
-Name = Annotated[str, msgspec.Meta(max_length=200)]
-Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
-Response = Annotated[bytes, msgspec.Meta(min_length=3, max_length=3)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
-Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
-Bytes32 = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
-
-Role = Literal["coordinator", "station", "client"]
-
-
-class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    """A control message; the class name travels as the field `type`."""
-
-
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A piece inside a message."""
-
-
-class Hello(Word, frozen=True):
-    """The first word of whoever connects; its role decides what the link is for."""
-
-    version: U32
-    mesh: Name
-    role: Role
-    name: Name
-
-
-class Challenge(Word, frozen=True):
-    """Prove that you know the secret (trisplit.wire.secret): a number never used before."""
-
-    nonce: Bytes32
-
-
-class Proof(Word, frozen=True):
-    """The caller's proof over both numbers, and its own."""
-
-    nonce: Bytes32
-    proof: Bytes32
-
-
-class Counterproof(Word, frozen=True):
-    """The called's proof over the same."""
-
-    proof: Bytes32
-
-
-class Welcome(Word, frozen=True):
-    """The answer of whoever was connected to."""
-
-    version: U32
-    name: Name
-    pid: U32
-    cpu: Text
-    runtime: Text
+from trisplit.wire.fields import (
+    MAX_PIECE,
+    MOST_FILES,
+    U16,
+    U32,
+    U64,
+    Digest,
+    Milliseconds,
+    Name,
+    Part,
+    Positive,
+    Response,
+    Share,
+    Stream,
+    Text,
+    Word,
+)
+from trisplit.wire.greeting import Challenge, Counterproof, Hello, Proof, Welcome
+from trisplit.wire.losses import Refused, Replay, Resume, Resumed, Severed, Survey, Surveyed
 
 
 class StageSpec(Part, frozen=True):
@@ -102,7 +56,8 @@ class Load(Word, frozen=True):
     """Build these stages: `config` is the model's own description, `source` where it may lie.
 
     Weights that are not there are offered, and sent if the coordinator `pushes`. `context` is the number of
-    tokens to keep room for in each of `sessions` sequences.
+    tokens to keep room for in each of `sessions` sequences. A spare `builds` nothing yet, and has the weights
+    ready. Who `keeps` what it sends can send it again when a successor is lost.
     """
 
     config: bytes
@@ -113,6 +68,8 @@ class Load(Word, frozen=True):
     context: Positive
     sessions: Positive
     groups: tuple[GroupSpec, ...]
+    builds: bool
+    keeps: bool
 
 
 class Loading(Word, frozen=True):
@@ -171,7 +128,8 @@ class Way(Part, frozen=True):
 
     With `residual` it is not that group's input but the residual it adds. `route` is the response
     (`trisplit.wire.route`) that tells the route its frames carry on from there, `00 0000` where they carry
-    none. Every address a station is told for the first time is its next neighbour number, from 1.
+    none. Every address a station is told for the first time is its next neighbour number, from 1; `station`
+    is who is there. What is `held` is kept and not sent until a Replay of its target.
     """
 
     source: U16
@@ -179,13 +137,21 @@ class Way(Part, frozen=True):
     residual: bool
     address: Name
     route: Response = bytes(3)
+    station: Name = ""
+    held: bool = False
 
 
 class Join(Word, frozen=True):
-    """Connect to your successors. Frames for group `end`, where a trip ends, are for the coordinator."""
+    """Connect to your successors, as `name`; hear no more of the stations called `without`.
+
+    Frames for group `end`, where a trip ends, are for the coordinator. Links that are needed no more are
+    closed, the others stay.
+    """
 
     ways: tuple[Way, ...]
     end: U16
+    name: Name
+    without: tuple[Name, ...]
 
 
 class Joined(Word, frozen=True):
@@ -269,6 +235,12 @@ class Facts(Word, frozen=True):
     kv_bytes: U64
 
 
+class Adopt(Word, frozen=True):
+    """Build these groups too: their station was lost. Answered as Load is, or by Refused."""
+
+    order: Load
+
+
 class Recall(Word, frozen=True):
     """Which rows have passed you lately, and when?"""
 
@@ -340,6 +312,14 @@ Message = (
     | Closed
     | Ask
     | Facts
+    | Adopt
+    | Refused
+    | Severed
+    | Survey
+    | Surveyed
+    | Resume
+    | Resumed
+    | Replay
     | Recall
     | Recalled
     | Ping

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from trisplit.wire.messages import U32, U64, Milliseconds, Name, Part, Positive, Share, Text, Word
+from trisplit.wire.fields import U32, U64, Milliseconds, Name, Part, Positive, Share, Text, Word
 
 MOST_STOPS: Final = 64
 

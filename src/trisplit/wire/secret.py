@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from typing import Final, Literal
 
-from trisplit.wire.messages import Hello
+from trisplit.wire.greeting import Hello
 
 NONCE_BYTES: Final = 32
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from trisplit.errors import OwnProblem, PeerProblem
 from trisplit.wire import frame, packing
 from trisplit.wire.frame import SAME_VERSION, Activation
+from trisplit.wire.greeting import VERSION, Challenge, Counterproof, Hello, Proof, Role, Welcome
+from trisplit.wire.losses import Refused, Replay, Resume, Resumed, Severed, Survey, Surveyed
 from trisplit.wire.messages import (
-    VERSION,
+    Adopt,
     Ask,
     Bye,
-    Challenge,
     Close,
     Closed,
-    Counterproof,
     Facts,
     Fault,
     Fence,
-    Hello,
     Join,
     Joined,
     Load,
@@ -31,14 +31,11 @@ from trisplit.wire.messages import (
     Piece,
     Ping,
     Pong,
-    Proof,
     Recall,
     Recalled,
-    Role,
     Sample,
     Sampling,
     Want,
-    Welcome,
 )
 from trisplit.wire.owed import OWED, Owed
 from trisplit.wire.packing import Message
@@ -83,32 +80,44 @@ def _greeting(greeted: str) -> Turns:
     }
 
 
-# Coordinator (caller) and station (called).
+def _stays(place: str, *, caller: Sequence[type[Said]], called: Sequence[type[Said]]) -> Turns:
+    """Words that change nothing in this place."""
+    said: Turns = {(place, "caller", word): place for word in caller}
+    answered: Turns = {(place, "called", word): place for word in called}
+    return said | answered
+
+
+_OFFERS: tuple[type[Said], ...] = (Offer, Piece)
+_NEEDS: tuple[type[Said], ...] = (Loading, Need, Want)
+
+# Coordinator (caller) and station (called). After a station was lost, others adopt its groups and join anew.
+_LIFE: Turns = {
+    ("empty", "caller", Load): "loading",
+    ("loading", "called", Loaded): "loaded",
+    ("loaded", "caller", Join): "joining",
+    ("joining", "called", Joined): "joined",
+    ("loaded", "caller", Load): "loading",
+    ("joined", "caller", Load): "loading",  # only when every stream is closed
+}
 COORDINATOR_LINK = _turns(
     _greeting("empty")
-    | {
-        ("empty", "caller", Load): "loading",
-        ("loading", "called", Loading): "loading",
-        ("loading", "called", Need): "loading",
-        ("loading", "caller", Offer): "loading",
-        ("loading", "called", Want): "loading",
-        ("loading", "caller", Piece): "loading",
-        ("loading", "called", Loaded): "loaded",
-        ("loaded", "caller", Join): "joining",
-        ("joining", "called", Joined): "joined",
-        ("joined", "caller", Open): "joined",
-        ("joined", "called", Opened): "joined",
-        ("joined", "caller", Sample): "joined",
-        ("joined", "called", Sampling): "joined",
-        ("joined", "caller", Fence): "joined",
-        ("joined", "caller", Activation): "joined",
-        ("joined", "called", Activation): "joined",
-        ("joined", "caller", Close): "joined",
-        ("joined", "called", Closed): "joined",
-        ("loaded", "caller", Load): "loading",
-        ("joined", "caller", Load): "loading",  # only when every stream is closed
-    },
-    asides=(("caller", Ask), ("called", Facts), ("caller", Recall), ("called", Recalled), *_PINGS),
+    | _LIFE
+    | _stays("joining", caller=(), called=(Severed,))
+    | _stays("loading", caller=_OFFERS, called=_NEEDS)
+    | _stays(
+        "joined",
+        caller=(Open, Sample, Fence, Activation, Close, Adopt, Join, Resume, Replay, *_OFFERS),
+        called=(Opened, Sampling, Activation, Closed, Loaded, Refused, Joined, Resumed, Severed, *_NEEDS),
+    ),
+    asides=(
+        ("caller", Ask),
+        ("called", Facts),
+        ("caller", Survey),
+        ("called", Surveyed),
+        ("caller", Recall),
+        ("called", Recalled),
+        *_PINGS,
+    ),
 )
 
 # A station (caller) and its successor (called): numbers flow one way.
@@ -154,19 +163,22 @@ STREAM: Turns = {
     ("open", "caller", Sample): "open",
     ("open", "called", Sampling): "open",
     ("open", "caller", Fence): "open",
+    ("open", "caller", Resume): "open",
+    ("open", "called", Resumed): "open",
     ("open", "caller", Close): "closing",
     ("closing", "called", Activation): "closing",
     ("closing", "called", Sampling): "closing",
+    ("closing", "called", Resumed): "closing",
     ("closing", "called", Closed): NONE,
 }
 
-OfAStream = Activation | Open | Opened | Sample | Sampling | Fence | Close | Closed
+OfAStream = Activation | Open | Opened | Sample | Sampling | Fence | Resume | Resumed | Close | Closed
 OF_A_STREAM = get_args(OfAStream)
 
 # An answer needs its question, and one question of a kind is open at a time.
-Aside = Ping | Pong | Ask | Facts | Recall | Recalled
+Aside = Ping | Pong | Ask | Facts | Survey | Surveyed | Recall | Recalled
 ASIDES = get_args(Aside)
-QUESTION_OF: dict[type[Said], type[Said]] = {Pong: Ping, Facts: Ask, Recalled: Recall}
+QUESTION_OF: dict[type[Said], type[Said]] = {Pong: Ping, Facts: Ask, Surveyed: Survey, Recalled: Recall}
 
 
 class Session:

@@ -1,0 +1,105 @@
+"""The stations of one mesh: who is met, who holds which groups, and how they are told where to send."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from trisplit.mesh import pushing
+from trisplit.mesh.link import Link
+from trisplit.mesh.peers import Peer, Peers, StationLost
+from trisplit.mesh.plan import Plan, Share
+from trisplit.mesh.pushing import How, Progress, Stock
+from trisplit.mesh.ways import ways, with_routes
+from trisplit.wire.frame import Activation
+from trisplit.wire.greeting import VERSION, Hello
+from trisplit.wire.messages import Adopt, Join, Joined, Load, Message, Way
+
+JOIN_DEADLINE_S: Final = 30.0  # more than a station gives its successors to answer
+ANSWER_DEADLINE_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class Membership:
+    """Stations by name and what each holds; `addresses` are those we dial, `between` those that others do.
+
+    `between` is caller → station → HOST:PORT, for links that are not the same from everywhere; who is not in
+    it dials as we do.
+    """
+
+    plan: Plan
+    peers: Peers
+    addresses: Mapping[str, str]
+    between: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    routed: bool = False
+    mesh: str = field(default_factory=lambda: secrets.token_hex(8))
+    how: How = field(init=False)  # as of the last load
+
+    @property
+    def end(self) -> int:
+        """The number frames to the coordinator are addressed to."""
+        return len(self.plan.groups)
+
+    def home(self, group: int) -> Peer:
+        """The station that holds a group."""
+        return self.peers[self.plan.homes[group]]
+
+    def link(self, group: int) -> Link:
+        """The way to the station that holds a group."""
+        return self.home(group).link
+
+    async def meet(self, name: str, on_activation: Callable[[Activation], None]) -> None:
+        """Connects to a station. PeerProblem when it cannot be reached or works for another."""
+        hello = Hello(VERSION, mesh=self.mesh, role="coordinator", name="coordinator")
+        await self.peers.meet(name, self.addresses[name], hello, on_activation)
+
+    async def load(self, stock: Stock, names: Collection[str] = ()) -> AsyncGenerator[Progress, None]:
+        """Has these stations, or all, build what they hold; those that hold nothing have everything ready."""
+        shares = {share.station: share for share in self.plan.shares}
+        orders: dict[str, Load | Adopt] = {}
+        for peer in self.peers:
+            if not names or peer.name in names:
+                share = shares.get(peer.name) or Share("", self.plan.groups)
+                orders[peer.name] = stock.order(share.groups, self.how, builds=peer.name in shares)
+        async with aclosing(pushing.load(self.peers, orders, stock)) as steps:
+            async for step in steps:
+                yield step
+
+    async def adopt(self, name: str, groups: Sequence[int], stock: Stock) -> None:
+        """Has a station build these groups too. RequestProblem when it has no room."""
+        share = Share(name, tuple(group for group in self.plan.groups if group.number in groups))
+        async for _ in pushing.load(self.peers, {name: Adopt(stock.order(share.groups, self.how))}, stock):
+            pass
+
+    async def join(self, *, held: Collection[int] = (), without: Sequence[str] = ()) -> None:
+        """Tells each station where what it leaves goes; what is for `held` groups waits for a replay."""
+        told = ways(self.plan, self._address)
+        if self.routed:
+            told = with_routes(told)
+        joining = []
+        for peer in self.peers:
+            those = [self._held(way, held) for way in told.get(peer.name, ())]
+            word = Join(tuple(those), self.end, peer.name, tuple(without))
+            joining.append(self.peers.question(peer, word, Joined))
+        for joined in joining:
+            await self.peers.wait(joined, JOIN_DEADLINE_S, "the stations' connections to each other")
+
+    def _held(self, way: Way, held: Collection[int]) -> Way:
+        return msgspec.structs.replace(way, held=True) if way.target in held else way
+
+    def _address(self, caller: str, station: str) -> str:
+        return self.between.get(caller, self.addresses)[station]
+
+    async def everyone(self, word: Message, answer: type[Message]) -> None:
+        """Says this to every station and waits for all answers; who is lost meanwhile need not answer."""
+        said = [self.peers.question(peer, word, answer) for peer in self.peers]
+        for each in said:
+            try:
+                await self.peers.wait(each, ANSWER_DEADLINE_S, f"{answer.__name__} of every station")
+            except StationLost:
+                continue

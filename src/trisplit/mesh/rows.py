@@ -1,0 +1,86 @@
+"""Rows of one sequence on a station: waiting for their other half, or ready to run."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from trisplit.errors import PeerProblem
+from trisplit.mesh.group import LoadedGroup
+from trisplit.mesh.tail import Tail
+from trisplit.models.session import Floats
+from trisplit.wire.frame import SAME_VERSION, Activation
+
+
+@dataclass(slots=True)
+class Stream:
+    """One sequence on this station: its slot, and rows waiting for their other half."""
+
+    slot: int
+    halves: dict[tuple[int, int, bool], deque[Floats]] = field(default_factory=dict)
+    epoch: int = 0
+    tail: Tail | None = None
+    resumed: tuple[int, int] | None = None  # the epoch its past comes again in, and where that began
+    seen: dict[tuple[int, bool], tuple[int, int]] = field(default_factory=dict)  # epoch and end
+    _half_rows: Counter[int] = field(default_factory=Counter)  # by group
+
+    def fence(self, epoch: int) -> None:
+        """From here on rows of earlier epochs are void: halves of them meet nobody."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.halves.clear()
+            self._half_rows.clear()
+
+    def halves_for(self, group: int) -> int:
+        """How many rows wait there for their other half."""
+        return self._half_rows[group]
+
+    def inputs(self, group: LoadedGroup, said: Activation) -> dict[str, Floats] | None:
+        """What the group runs on; None while the other half of a join is still on its way.
+
+        Residual and widened rows come over different links and in either order; when a past with rewinds is
+        played again, several wait for one position.
+        """
+        rows = group.rows(said)
+        self.seen[said.group, said.residual] = said.epoch, said.position + said.rows
+        if not group.joins:
+            return {group.main: rows}
+        waiting = self.halves.get((said.group, said.position, not said.residual))
+        if not waiting:
+            self.halves.setdefault((said.group, said.position, said.residual), deque()).append(rows)
+            self._half_rows[said.group] += len(rows)
+            return None
+        other = waiting.popleft()
+        self._half_rows[said.group] -= len(other)
+        if not waiting:
+            del self.halves[said.group, said.position, not said.residual]
+        if len(other) != said.rows:
+            what = f"halves of {len(other)} and {said.rows} rows meet at position {said.position}"
+            raise PeerProblem(what, fix=SAME_VERSION)
+        return {group.main: other, "r": rows} if said.residual else {group.main: rows, "r": other}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Rows that are ready to run: the frame that made them so, without its payload, and their inputs."""
+
+    group: LoadedGroup
+    stream: Stream
+    said: Activation
+    inputs: dict[str, Floats]
+    arrived_s: float
+
+    @property
+    def lane(self) -> tuple[int, int]:
+        """What must stay in order: a stream's rows for a group."""
+        return self.said.stream, self.said.group
+
+    @property
+    def ends_in_the_past(self) -> bool:
+        """Whether these are rows played again of which a rewind has left only the first."""
+        epoch, began = self.stream.resumed or (-1, 0)
+        return self.said.epoch == epoch and self.said.position < began < self.said.position + self.said.rows
+
+    @property
+    def is_void(self) -> bool:
+        return self.said.epoch < self.stream.epoch or self.stream.slot < 0

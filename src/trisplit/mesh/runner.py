@@ -1,0 +1,66 @@
+"""Runs what a station holds as frames come: here if that is short, else in a thread, one run at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+from trisplit.mesh.holding import Held
+from trisplit.mesh.rows import Work
+from trisplit.wire.frame import Activation
+
+SHORT_MS: Final = 50.0  # what may keep the loop from answering a ping
+
+
+class Runner:
+    """What is ready runs in the next turn of the loop, so that what came beside it can run with it."""
+
+    def __init__(
+        self,
+        held: Held,
+        worker: ThreadPoolExecutor,
+        send: Callable[[Activation], None],
+        failed: Callable[[Exception, Activation], None],
+    ) -> None:
+        """`send` takes what runs leave; `failed` why one could not, with the frame it was for."""
+        self._held, self._worker, self._send, self._failed = held, worker, send, failed
+        self._is_running = False  # or about to
+        self._is_over = False
+
+    def take(self, said: Activation) -> None:
+        """A frame has come. PeerProblem when it makes no sense."""
+        self._held.take(said)
+        self._soon()
+
+    def stop(self) -> None:
+        """Nothing more is run; what a thread still runs leaves nothing."""
+        self._is_over = True
+
+    def _soon(self) -> None:
+        if not self._is_running:
+            self._is_running = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        works = [] if self._is_over else self._held.next()
+        if not works:
+            self._is_running = False
+        elif works[0].said.rows == 1 and self._held.expected_ms(works) < SHORT_MS:
+            self._finish(works, partial(self._held.run, works))
+        else:
+            running = asyncio.get_running_loop().run_in_executor(self._worker, self._held.run, works)
+            running.add_done_callback(lambda done: self._finish(works, done.result))
+
+    def _finish(self, works: Sequence[Work], result: Callable[[], list[Activation]]) -> None:
+        """Sends on what a run has left, and sees to the next."""
+        self._is_running = False
+        try:
+            for on in result():
+                if not self._is_over:
+                    self._send(on)
+        except Exception as error:  # of ours, of a sender, or the engine's own: out of memory, above all
+            self._failed(error, works[0].said)
+        self._soon()
