@@ -72,6 +72,7 @@ async def fleet(
     *,
     spares: Sequence[str] = ("s4",),
     sessions: int = 1,
+    silence_s: float = 20.0,
     limits: Mapping[str, int | None] | None = None,
 ) -> AsyncIterator[Fleet]:
     model = open_model(path)
@@ -82,7 +83,14 @@ async def fleet(
     drawn = replace(drawn, spares=tuple(spares))
     async with local_stations([*NAMES, *spares]) as addresses:
         mesh = Coordinator(
-            model, ends, drawn, addresses, sessions=sessions, silence_s=1.5, limits=limits, recovers=True
+            model,
+            ends,
+            drawn,
+            addresses,
+            sessions=sessions,
+            silence_s=silence_s,
+            limits=limits,
+            recovers=True,
         )
         async with mesh:
             async for _ in mesh.load("f32", context=CONTEXT, threads=1):
@@ -147,7 +155,8 @@ def test_an_answer_survives_a_station(
     expected = truth(tiny("llama"))
 
     async def trip() -> None:
-        async with fleet(tiny("llama"), cut, topology) as here:
+        silence_s = 3.0 if by == STOP else 20.0
+        async with fleet(tiny("llama"), cut, topology, silence_s=silence_s) as here:
             assert await answered(here, 1, kill=kill, at=at, by=by) == expected[1]
             await here.recovered(1)
             (done,) = here.mesh.recoveries
