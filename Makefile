@@ -74,6 +74,7 @@ bench: setup peers
 	$(call measured,dtypes,smollm2)
 	$(call measured,memory,smollm2)
 	$(call measured,wire)
+	$(call measured,failover,smollm2)
 
 clean:
 	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

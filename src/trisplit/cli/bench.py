@@ -161,6 +161,42 @@ def wire(
     _show([asyncio.run(measure(iterations=iterations, rounds=rounds))], as_json=as_json)
 
 
+@app.command()
+def failover(
+    model: ModelArgument,
+    stations: Stations = 3,
+    cut: Annotated[str, typer.Option(help="layers, thirds or recut.")] = "layers",
+    topology: Annotated[str, typer.Option(help="star, chain or ring.")] = "ring",
+    tokens: Annotated[int, typer.Option(min=2, help="Tokens of the answer under which one is lost.")] = 32,
+    how: Annotated[str, typer.Option(metavar="H,…", help="kill, stop, cut.")] = "kill,stop,cut",
+    dtype: OneDtype = "f32",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each process.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """What a lost station costs: each in turn, at the first, a middle and the last token, with a spare."""
+    import uvloop
+
+    from trisplit.bench.failover import HOWS
+    from trisplit.bench.failover import failover as measure
+    from trisplit.cli.names import find_model
+
+    kinds, hows = _dtypes(dtype), _some(_words(how), "way to lose a station")
+    for each in hows:
+        if each not in HOWS:
+            raise UnknownName("way to lose a station", each, HOWS)
+    rows = measure(
+        find_model(model),
+        stations=stations,
+        cut=cut,
+        topology=topology,
+        tokens=tokens,
+        dtype=kinds[0],
+        threads=threads,
+        hows=hows,
+    )
+    _show(uvloop.run(rows), as_json=as_json)
+
+
 # --- what a person typed --------------------------------------------------------------------------
 
 _TEXTS = ("wiki", "brown")

@@ -23,6 +23,7 @@ M = TypeVar("M", bound=Message)
 
 CONNECT_DEADLINE_S: Final = 10.0
 PING_EVERY_S: Final = 0.3
+LOADING_SILENCE_S: Final = 60.0
 SILENCE_S: Final = 10.0  # without an answer to a ping: a station that is busy answers all the same
 
 
@@ -175,9 +176,13 @@ class Peers:
                     self._send_ping(peer, now_s)
                 elif now_s - slept_s > 2 * PING_EVERY_S:
                     peer.pinged_s = now_s  # we were busy ourselves: its answer may wait to be read
-                elif now_s - peer.pinged_s > self._silence_s:
-                    what = f"station {peer.name} did not answer for {self._silence_s:g} s"
+                elif now_s - peer.pinged_s > (limit_s := self._limit_s(peer)):
+                    what = f"station {peer.name} did not answer for {limit_s:g} s"
                     self._lose(peer, PeerProblem(what, fix="see what it does: its host may be gone"))
+
+    def _limit_s(self, peer: Peer) -> float:
+        """How long a station may be silent: while it builds sessions it is deaf for seconds on end."""
+        return self._silence_s if peer.loaded else max(self._silence_s, LOADING_SILENCE_S)
 
     def _send_ping(self, peer: Peer, now_s: float) -> None:
         try:

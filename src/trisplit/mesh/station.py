@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
@@ -21,6 +21,7 @@ from trisplit.mesh.door import Tally
 from trisplit.mesh.facts import RUNTIME
 from trisplit.mesh.fetching import Supplier
 from trisplit.mesh.flow import Flow
+from trisplit.mesh.group import LoadedGroup
 from trisplit.mesh.holding import Held
 from trisplit.mesh.keeping import Keeper
 from trisplit.mesh.link import Link, fault
@@ -184,9 +185,7 @@ class Station:
         loader = Loader(order, Supplier(link.send, partial(self._hear_while_loading, link)), link.send)
         async with aclosing(loader.build()) as built:
             groups = {group.number: group async for group in built}
-        equal = all(group.session.rows_equal(said.sessions) for group in groups.values())
-        return_free_memory()  # what converting has used is of no use any more
-        gather_into_huge_pages()
+        equal = await asyncio.to_thread(_settle, groups.values(), said.sessions)
         return Held(groups, equal, order.kv_bytes_per_token, said.sessions)
 
     async def _adopt(self, link: Link, said: Load) -> Loaded | Refused:
@@ -310,6 +309,14 @@ class Station:
         if self._coordinator is not None:
             with contextlib.suppress(Problem):  # its link has ended too
                 self._coordinator.send(fault(problem, stream))
+
+
+def _settle(groups: Iterable[LoadedGroup], sessions: int) -> bool:
+    """What is done once all is loaded; whether rows may pass together."""
+    equal = all(group.session.rows_equal(sessions) for group in groups)
+    return_free_memory()  # what converting has used is of no use any more
+    gather_into_huge_pages()
+    return equal
 
 
 def _unheard(_: Activation) -> None:
