@@ -28,4 +28,5 @@ def station(*options: object, **environment: str) -> Iterator[str]:
         yield json.loads(process.stdout.readline())["listening"]
     finally:
         _, error = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, error) == (0, "")
+    assert not error, error
+    assert process.returncode == 0
