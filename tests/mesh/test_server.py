@@ -35,12 +35,13 @@ from trisplit.wire.messages import Pong
         b"\x16\x03\x01\x02\x00\x01\x00" * 20 + b"\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         UPGRADE + b"Origin: http://example.com\r\n\r\n",
+        UPGRADE.replace(b"Version: 13", b"Version: \xff") + b"\r\n",
         b"x" * 20_000,
         b"",
     ],
-    ids=["TLS", "plain HTTP", "a browser", "endless header", "silence"],
+    ids=["TLS", "plain HTTP", "a browser", "a version that is no text", "endless header", "silence"],
 )
-def test_callers_without_a_websocket_are_hung_up_on(data: bytes) -> None:
+def test_callers_without_a_websocket_are_hung_up_on(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async def dialogue() -> None:
         async with station(greeting_s=0.2) as server:
             bystander = await call_and_open(server)
@@ -55,6 +56,7 @@ def test_callers_without_a_websocket_are_hung_up_on(data: bytes) -> None:
             await bystander.close()
 
     asyncio.run(dialogue())
+    assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 def test_a_caller_that_never_says_hello_is_told_so() -> None:

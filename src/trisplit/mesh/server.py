@@ -66,6 +66,9 @@ class Server:
         # Browsers let any web page open a WebSocket to this machine, and always say so by this header.
         if "Origin" in request.headers:
             return WSUpgradeResponseWithListener(WSUpgradeResponse.create_error_response(403), None)
+        # picows (2.3) refuses versions by their name, and fails with a traceback if that is no text.
+        if not request.headers.get("Sec-WebSocket-Version", "").isascii():
+            return WSUpgradeResponseWithListener(WSUpgradeResponse.create_error_response(400), None)
         return Ears(Session("station"), "a caller", self._opened)
 
     def _opened(self, link: Link) -> None:
