@@ -44,11 +44,14 @@ class LiveMesh:
         self.layers = [[tracks(Stage(i, kind)) for kind in LAYER_KINDS] for i in range(model.config.layers)]
         self.ahead, self.early = ahead, early
 
-    def prompt(self, ids: Sequence[int]) -> None:
+    def prompt(self, ids: Sequence[int], position: int = 0) -> np.ndarray:
+        """One chunk; the logits after it."""
         x = self.embed.run({"ids": np.array(ids)}, 0).copy()
         for attention, gate_up, down in self.layers:
-            r = attention.run({"x": x}, 0).copy()
+            r = attention.run({"x": x}, position).copy()
             x = down.run({"h": gate_up.run({"r": r}, 0), "r": r}, 0).copy()
+        logits: np.ndarray = self.head.run({"x": x[-1:]}, 0)[0].copy()
+        return logits
 
     def token(self, id_: int, position: int) -> tuple[list[np.ndarray], np.ndarray]:
         """The residual after each layer, and the logits."""

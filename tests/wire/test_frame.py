@@ -64,6 +64,13 @@ def test_the_bytes_of_an_activation_with_a_route() -> None:
     assert frame.decode(ROUTED_AS_BYTES) == (9, ROUTED)
 
 
+def test_the_bytes_of_an_early_row() -> None:
+    early = Activation(1, 2, 3, 4, 1, struct.pack("<f", 1.0), flags=frame.DECODED, early=True)
+    data = bytes.fromhex("00000001 00000009 05 04 00000002 00000003 0004 0001 01 00000004 0000803f")
+    assert frame.encode_activation(early, 9) == data
+    assert frame.decode(data) == (9, early)
+
+
 @pytest.mark.parametrize("word", [0o10, 0o77077, 0x8000, 0xFFFF])
 def test_a_word_of_no_route_is_refused(word: int) -> None:
     with pytest.raises(PeerProblem, match=f"the route word {word:#06x}, which is none"):
@@ -113,7 +120,8 @@ def test_trailing_bytes_are_refused(more: bytes) -> None:
         ({"kind": 0}, "unknown kind 0"),
         ({"kind": 4}, "unknown kind 4"),
         ({"kind": 255}, "unknown kind 255"),
-        ({"flags": 4}, "unknown flags 0x04"),
+        ({"flags": 8}, "unknown flags 0x08"),
+        ({"flags": 4}, "2 rows of one decoded token"),
         ({"flags": 0x81}, "unknown flags 0x81"),
         ({"dtype": 0}, "dtype 0"),
         ({"dtype": 2}, "dtype 2, which we do not speak"),

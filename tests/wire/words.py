@@ -103,6 +103,8 @@ EXAMPLES: dict[str, Said] = {
             9,
             "s2",
             ("s3",),
+            (3,),
+            False,
         ),
         Joined(),
         Open(1),
@@ -172,7 +174,17 @@ groups = st.builds(GroupSpec, u16, st.lists(stages, max_size=4).map(tuple), u64)
 digests = st.binary(min_size=32, max_size=32)
 files = st.builds(FileSpec, digests, u64)
 visits = st.builds(Visit, streams, u16, u32, floats(0, 1e12), floats(0, 1e12), floats(0, 1e12))
-ways = st.builds(Way, u16, u16, st.booleans(), texts, st.binary(min_size=3, max_size=3))
+ways = st.builds(
+    Way,
+    u16,
+    u16,
+    st.booleans(),
+    texts,
+    st.binary(min_size=3, max_size=3),
+    texts,
+    st.booleans(),
+    st.booleans(),
+)
 
 hows = st.builds(
     How,
@@ -218,7 +230,13 @@ any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Piece, st.binary(min_size=1, max_size=40)),
     st.builds(Loaded, u64, u64, u64, st.booleans()),
     st.builds(
-        Join, st.lists(ways, max_size=4).map(tuple), u16, texts, st.lists(texts, max_size=2).map(tuple)
+        Join,
+        st.lists(ways, max_size=4).map(tuple),
+        u16,
+        texts,
+        st.lists(texts, max_size=2).map(tuple),
+        st.lists(u16, max_size=3).map(tuple),
+        st.booleans(),
     ),
     st.builds(Joined),
     st.builds(Open, streams),
@@ -307,9 +325,12 @@ def activations(draw: st.DrawFn) -> Activation:
     payload = draw(st.binary(min_size=4 * rows * width, max_size=4 * rows * width))
     stream, position, epoch, group = draw(streams), draw(u32), draw(u32), draw(u16)
     dtype = draw(st.sampled_from([frame.F32, frame.IDS]))
-    flags, residual = draw(st.sampled_from([0, frame.ROW_BY_ROW])), draw(st.booleans())
+    flags = draw(
+        st.sampled_from([0, frame.ROW_BY_ROW, frame.DECODED] if rows == 1 else [0, frame.ROW_BY_ROW])
+    )
+    residual, early = draw(st.sampled_from([(False, False), (True, False), (False, True)]))
     return Activation(
-        stream, position, epoch, group, rows, payload, dtype, flags, residual, draw(route_words)
+        stream, position, epoch, group, rows, payload, dtype, flags, residual, draw(route_words), early
     )
 
 

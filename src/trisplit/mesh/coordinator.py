@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from trisplit.errors import PeerProblem, Problem
+from trisplit.errors import PeerProblem, Problem, RequestProblem
 from trisplit.mesh.facts import StationFacts, of_stations, of_this_process
 from trisplit.mesh.membership import ANSWER_DEADLINE_S, Membership
 from trisplit.mesh.peers import SILENCE_S, Loss, Peers, StationLost
@@ -25,7 +25,7 @@ from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Piece
 from trisplit.models.model import Model
 from trisplit.models.session import Floats
-from trisplit.wire.frame import F32, IDS, SAME_VERSION, Activation
+from trisplit.wire.frame import DECODED, F32, IDS, SAME_VERSION, Activation
 from trisplit.wire.messages import Close, Closed, Fence, Open, Opened, Sample, Sampling
 
 STEP_DEADLINE_S: Final = 120.0  # for one chunk or token once round
@@ -59,8 +59,14 @@ class Coordinator:
 
         `between` is caller → station → address, where stations reach each other by others than ours. Routes
         of frames under way do not survive a recovery, so there are none where there may be one. `limits` are
-        the bytes stations offer for weights and KV, None where none was stated.
+        the bytes stations offer for weights and KV, None where none was stated. RequestProblem when layers of
+        the plan start ahead and the mesh `recovers`: early rows are not replayed.
         """
+        if recovers and plan.ahead is not None:
+            raise RequestProblem(
+                "what layers left that started ahead cannot be played again when a station is lost",
+                fix="do without one of both: layers that start ahead, or failover",
+            )
         self.model, self.ends, self.sessions = model, ends, sessions
         self._plan, self._addresses, self._between = plan, addresses, between or {}
         self._trust = trust
@@ -224,16 +230,19 @@ class Coordinator:
             async for piece in self._round(stream, answer):
                 yield piece
         while not answer.finished:
-            yield answer.take(await self.forward(stream, answer.pending, answer.position))
+            decoded = bool(answer.token_ids)
+            yield answer.take(await self.forward(stream, answer.pending, answer.position, decoded=decoded))
 
-    async def forward(self, stream: Stream, ids: Sequence[int], position: int) -> Floats:
+    async def forward(
+        self, stream: Stream, ids: Sequence[int], position: int, *, decoded: bool = False
+    ) -> Floats:
         """Logits [vocab] after the last of `ids`: one trip down a chain or over a star.
 
-        The chunks of a prompt follow each other closely. The next trip of any stream overwrites what this
-        one returned.
+        The chunks of a prompt follow each other closely; `decoded`: it is one id, and no prompt's, with which
+        attentions may start ahead. The next trip of any stream overwrites what this one returned.
         """
         stream.move_to(position, len(ids))
-        await self._feed(stream, ids, position)
+        await self._feed(stream, ids, position, DECODED if decoded else 0)
         while stream.back < stream.sent:
             await self._wait(stream, "an answer to a token")
         return await self._logits(stream.last())
@@ -274,7 +283,7 @@ class Coordinator:
     async def _wait(self, stream: Stream, what: str) -> None:
         await self._members.peers.wait(stream.arrival(), STEP_DEADLINE_S, what)
 
-    async def _feed(self, stream: Stream, ids: Sequence[int], position: int) -> None:
+    async def _feed(self, stream: Stream, ids: Sequence[int], position: int, flags: int = 0) -> None:
         """Sends ids on their way, in chunks, no more at once than links can bear."""
         hidden_bytes = 4 * self.model.config.hidden
         for piece, start in chunks(ids, position):
@@ -283,16 +292,16 @@ class Coordinator:
             await self._whole.wait()
             stream.feed(start, piece)
             with contextlib.suppress(*([PeerProblem] if self._recovers else [])):  # it is sent again
-                self._send(stream, start, piece)
+                self._send(stream, start, piece, flags)
 
-    def _send(self, stream: Stream, position: int, ids: Sequence[int]) -> None:
+    def _send(self, stream: Stream, position: int, ids: Sequence[int], flags: int = 0) -> None:
         """One chunk to the first group: ids where it has embed, else rows."""
         if self.ends is None:
             payload: bytes | memoryview = b"".join(pieces(ids))
         else:
             payload = self.ends.embed(ids).data.cast("B")
         dtype = F32 if self.ends else IDS
-        said = Activation(stream.number, position, stream.epoch, 0, len(ids), payload, dtype)
+        said = Activation(stream.number, position, stream.epoch, 0, len(ids), payload, dtype, flags)
         self._members.link(0).send(said)
 
     async def _logits(self, last: Floats) -> Floats:

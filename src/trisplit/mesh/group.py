@@ -35,6 +35,11 @@ class LoadedGroup:
         """Whether two frames meet here: the widened rows, and the residual that went past them."""
         return len(self.session.takes) == 2
 
+    @property
+    def may_start_ahead(self) -> bool:
+        """Whether it adds something to what it takes, so that it can start on another row."""
+        return (self.main, self.session.leaves[0]) == ("x", "r") and not self.joins
+
     def part(self, left: Floats, *, residual: bool) -> Floats:
         """Of the rows it leaves what goes to one group: where x and r lie side by side, one of them."""
         if self.session.leaves[0] != "xr":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -17,9 +17,9 @@ from trisplit.mesh.rows import Stream, Work
 from trisplit.mesh.tail import Tail
 from trisplit.mesh.turns import Turns
 from trisplit.models.session import Floats, Row
-from trisplit.wire.frame import F32, IDS, ROW_BY_ROW, SAME_VERSION, Activation
+from trisplit.wire.frame import DECODED, F32, IDS, ROW_BY_ROW, SAME_VERSION, Activation
 from trisplit.wire.losses import Seen, Surveyed
-from trisplit.wire.messages import Visit
+from trisplit.wire.messages import Join, Visit
 
 MOST_WAITING: Final = 2  # times the rows of a sequence, for each group
 MOST_WAITING_RESUMED: Final = 8  # where a past comes again, with what it has overwritten
@@ -42,6 +42,8 @@ class Held:
     streams: dict[int, Stream] = field(default_factory=dict)
     visits: deque[Visit] = field(default_factory=lambda: deque(maxlen=VISITS_KEPT))
     turns: Turns = field(default_factory=Turns)
+    ahead: frozenset[int] = frozenset()
+    rewrites: bool = True
     frames: int = 0
     busy_ms: float = 0.0
     _ms_a_row: dict[tuple[int, bool], float] = field(default_factory=dict)
@@ -54,6 +56,20 @@ class Held:
     def kv_bytes(self) -> int:
         """Bytes of keys and values that the streams have filled."""
         return sum(group.tracks.kv_bytes for group in self.groups.values())
+
+    def join(self, order: Join) -> None:
+        """From now on what groups leave goes these ways. PeerProblem for one that cannot start ahead."""
+        self.end = order.end
+        for n in order.ahead:
+            if n not in self.groups or not self.groups[n].may_start_ahead:
+                raise PeerProblem(f"group {n} is no attention that could start ahead", fix=SAME_VERSION)
+        self.ahead, self.rewrites = frozenset(order.ahead), order.rewrites
+        self.flows = {
+            n: tuple(
+                Flow(way.source, way.target, way.residual, way.early) for way in order.ways if way.source == n
+            )
+            for n in self.groups
+        }
 
     # --- streams ---
 
@@ -134,10 +150,17 @@ class Held:
         if group is None:
             raise PeerProblem(f"a frame for group {said.group}, which is not here", fix=SAME_VERSION)
         self._refuse_to_hoard(stream, said)
+        starts_ahead = bool(said.flags & DECODED) and said.group in self.ahead
+        if said.early and not starts_ahead:
+            raise PeerProblem(
+                f"an early row for group {said.group}, which does not start ahead", fix=SAME_VERSION
+            )
         inputs = stream.inputs(group, said)
         if inputs is not None:
             bare = msgspec.structs.replace(said, payload=b"")
-            self.turns.put(Work(group, stream, bare, inputs, time.monotonic()))
+            work = Work(group, stream, bare, inputs, time.monotonic())
+            for each in stream.ahead(work) if starts_ahead else [work]:
+                self.turns.put(each)
 
     def _refuse_to_hoard(self, stream: Stream, said: Activation) -> None:
         """PeerProblem when more rows wait than a sequence has, even if all of it was sent again."""
@@ -154,6 +177,8 @@ class Held:
     def expected_ms(self, works: Sequence[Work]) -> float:
         """How long running these will take, by what it took last; 0 where nothing like it has run."""
         said = works[0].said
+        if works[0].step == "join":
+            return 0.0
         return said.rows * self._ms_a_row.get((said.group, said.rows > 1), 0.0)
 
     def run(self, works: Sequence[Work]) -> list[Activation]:
@@ -167,16 +192,31 @@ class Held:
         said = works[0].said
         self.frames += len(works)
         self.busy_ms += 1e3 * (ended_s - began_s)
-        self._ms_a_row[said.group, said.rows > 1] = 1e3 * (ended_s - began_s) / said.rows
+        if works[0].step != "join":
+            self._ms_a_row[said.group, said.rows > 1] = 1e3 * (ended_s - began_s) / said.rows
         frames: list[Activation] = []
         for work, out in zip(works, outs):
             times_ms = (1e3 * work.arrived_s, 1e3 * began_s, 1e3 * ended_s)
             self.visits.append(Visit(work.said.stream, work.said.group, work.said.position, *times_ms))
-            frames += self._leaving(work, out)
+            frames += self._after(work, out)
         return frames
+
+    def _after(self, work: Work, out: Floats) -> list[Activation]:
+        """The frames to send on, if it is time for them."""
+        if work.step == "rewrite":
+            return []
+        if work.step == "early":
+            if work.guess is not None:
+                work.guess.left = out.copy()
+            return []
+        if work.step == "join" and self.rewrites:
+            self.turns.put_off(replace(work, step="rewrite", guess=None))
+        return self._leaving(work, out)
 
     def _through(self, works: Sequence[Work]) -> list[Floats]:
         tracks, first = works[0].group.tracks, works[0]
+        if first.step == "join":
+            return [w.guess.corrected(w.inputs[w.group.main]) for w in works if w.guess is not None]
         try:
             if first.said.rows == 1:
                 return tracks.together([Row(w.stream.slot, w.inputs, w.said.position) for w in works])
@@ -193,9 +233,12 @@ class Held:
         if work.group.session.leaves[0] == "logits":
             return [] if work.ends_in_the_past else self._chosen(work, out[-1])
         frames, flows = [], self.flows.get(said.group, ())
-        routed = next((flow for flow in flows if not flow.residual), None)  # others know the way
+        # The others go where whoever is there knows the way.
+        routed = next((flow for flow in flows if not (flow.residual or flow.early)), None)
         for flow in flows:
             if flow.target == self.end and work.ends_in_the_past:
+                continue
+            if flow.early and not said.flags & DECODED:
                 continue
             rows = work.group.part(out[-1:] if flow.target == self.end else out, residual=flow.residual)
             on = msgspec.structs.replace(
@@ -206,6 +249,7 @@ class Held:
                 payload=rows.data.cast("B"),
                 dtype=F32,
                 residual=flow.residual,
+                early=flow.early,
                 route=said.route if flow is routed else 0,
             )
             frames.append(on)
@@ -220,6 +264,7 @@ class Held:
             raise PeerProblem(f"rows of stream {said.stream} before an order to sample", fix=SAME_VERSION)
         position = said.position + said.rows
         token_id, fed = tail.after(position, logits)
-        on = Activation(said.stream, position, said.epoch, 0, 1, token_id.to_bytes(4, "little"), IDS)
+        payload = token_id.to_bytes(4, "little")
+        on = Activation(said.stream, position, said.epoch, 0, 1, payload, IDS, DECODED)
         copy = msgspec.structs.replace(on, group=self.end)
         return [on, copy] if fed else [copy]

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from trisplit.mesh import pushing
+from trisplit.mesh.flow import flows
 from trisplit.mesh.link import Link
 from trisplit.mesh.peers import Peer, Peers, StationLost
 from trisplit.mesh.plan import Plan, Share
@@ -81,10 +82,13 @@ class Membership:
         told = ways(self.plan, self._address)
         if self.routed:
             told = with_routes(told)
+        early = [flow.target for flow in flows(self.plan) if flow.early]
+        rewrites = self.plan.ahead is None or self.plan.ahead.early.kv == "canonical"
         joining = []
         for peer in self.peers:
             those = [self._held(way, held) for way in told.get(peer.name, ())]
-            word = Join(tuple(those), self.end, peer.name, tuple(without))
+            ahead = tuple(group for group in early if self.home(group) is peer)
+            word = Join(tuple(those), self.end, peer.name, tuple(without), ahead, rewrites)
             joining.append(self.peers.question(peer, word, Joined))
         for joined in joining:
             await self.peers.wait(joined, JOIN_DEADLINE_S, "the stations' connections to each other")

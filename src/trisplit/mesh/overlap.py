@@ -30,6 +30,14 @@ class Early:
     kv: Kv = "canonical"
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The layers whose attentions start ahead, and how they do."""
+
+    layers: tuple[int, ...]
+    early: Early
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
     """What starting ahead changes.

@@ -18,6 +18,7 @@ from trisplit.mesh.cuts import (
     weight_bytes,
     whole_chain,
 )
+from trisplit.mesh.overlap import Ahead
 from trisplit.mesh.refusal import Wish, refusal
 from trisplit.mesh.room import Room, check_rooms
 from trisplit.mesh.topology import TOPOLOGIES, legs_per_token
@@ -76,13 +77,17 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every stage on exactly one station; `ends_bytes` is what the coordinator keeps of embed and head."""
+    """Every stage on exactly one station; `ends_bytes` is what the coordinator keeps of embed and head.
+
+    `ahead` is set by `trisplit.mesh.ahead` alone: nothing starts ahead unless somebody asks for it.
+    """
 
     cut: str
     topology: str
     shares: tuple[Share, ...]
     spares: tuple[str, ...]
     ends_bytes: int
+    ahead: Ahead | None = None
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -113,6 +118,13 @@ class Plan:
                 return share.station
         raise KeyError(group_number)
 
+    @property
+    def _who_is_ahead(self) -> str:
+        if self.ahead is None:
+            return ""
+        first = [stage for group in self.groups for stage in group.stages if stage.kind == "attention"]
+        return f", {label(stage for stage in first if stage.layer in self.ahead.layers)} ahead"
+
     def table(self, *, with_bytes: bool = True) -> Table:
         """One row for each station, then spares, then what stays with the coordinator."""
         rows: list[tuple[Cell, ...]] = [
@@ -134,7 +146,8 @@ class Plan:
         return Table(
             columns=columns[:shown],
             rows=tuple(row[:shown] for row in rows),
-            title=f"cut {self.cut}, {self.topology}: {self.legs_per_token} legs per token",
+            title=f"cut {self.cut}, {self.topology}: {self.legs_per_token} legs per token"
+            + self._who_is_ahead,
         )
 
 

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from trisplit.errors import PeerProblem
 from trisplit.mesh.group import LoadedGroup
 from trisplit.mesh.tail import Tail
 from trisplit.models.session import Floats
 from trisplit.wire.frame import SAME_VERSION, Activation
+
+Step = Literal["whole", "early", "join", "rewrite"]
+"""Rows run whole; or an early row runs, its input joins what that left, and its input is run for the keys."""
+
+
+@dataclass(slots=True)
+class Guess:
+    """What a group left of an early row, kept until its input has come."""
+
+    early: Floats
+    left: Floats | None = None
+
+    def corrected(self, x: Floats) -> Floats:
+        """x plus what was added to the early row. PeerProblem when that could not run."""
+        if self.left is None:
+            raise PeerProblem("the input of an early row that could not run", fix=SAME_VERSION)
+        rows: Floats = self.left + (x - self.early)
+        return rows
 
 
 @dataclass(slots=True)
@@ -22,6 +41,8 @@ class Stream:
     tail: Tail | None = None
     resumed: tuple[int, int] | None = None  # the epoch its past comes again in, and where that began
     seen: dict[tuple[int, bool], tuple[int, int]] = field(default_factory=dict)  # epoch and end
+    guesses: dict[tuple[int, int], Guess] = field(default_factory=dict)  # by group and position
+    too_soon: dict[tuple[int, int], Work] = field(default_factory=dict)  # inputs before their early rows
     _half_rows: Counter[int] = field(default_factory=Counter)  # by group
 
     def fence(self, epoch: int) -> None:
@@ -29,6 +50,8 @@ class Stream:
         if epoch > self.epoch:
             self.epoch = epoch
             self.halves.clear()
+            self.guesses.clear()
+            self.too_soon.clear()
             self._half_rows.clear()
 
     def halves_for(self, group: int) -> int:
@@ -59,6 +82,24 @@ class Stream:
             raise PeerProblem(what, fix=SAME_VERSION)
         return {group.main: other, "r": rows} if said.residual else {group.main: rows, "r": other}
 
+    def ahead(self, work: Work) -> list[Work]:
+        """What to run for a row of a group that starts ahead: an early row at once, its input behind that.
+
+        The early row is used even if the input comes first: what is said must not hang on who was quicker.
+        """
+        place = work.said.group, work.said.position
+        if work.said.early:
+            guess = Guess(work.inputs[work.group.main])
+            early = replace(work, step="early", guess=guess)
+            if place in self.too_soon:
+                return [early, replace(self.too_soon.pop(place), step="join", guess=guess)]
+            self.guesses[place] = guess
+            return [early]
+        if place in self.guesses:
+            return [replace(work, step="join", guess=self.guesses.pop(place))]
+        self.too_soon[place] = work
+        return []
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -69,6 +110,8 @@ class Work:
     said: Activation
     inputs: dict[str, Floats]
     arrived_s: float
+    step: Step = "whole"
+    guess: Guess | None = None
 
     @property
     def lane(self) -> tuple[int, int]:
@@ -83,4 +126,6 @@ class Work:
 
     @property
     def is_void(self) -> bool:
-        return self.said.epoch < self.stream.epoch or self.stream.slot < 0
+        """Whether nobody wants it any more; a rewrite is wanted as long as its keys are."""
+        is_late = self.said.epoch < self.stream.epoch and self.step != "rewrite"
+        return is_late or self.stream.slot < 0

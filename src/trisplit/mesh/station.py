@@ -20,7 +20,6 @@ from trisplit.mesh.calling import connect
 from trisplit.mesh.door import Tally
 from trisplit.mesh.facts import RUNTIME
 from trisplit.mesh.fetching import Supplier
-from trisplit.mesh.flow import Flow
 from trisplit.mesh.group import LoadedGroup
 from trisplit.mesh.holding import Held
 from trisplit.mesh.keeping import Keeper
@@ -213,11 +212,7 @@ class Station:
     async def _join(self, link: Link, order: Join) -> None:
         """Connects to every successor; frames for our own groups stay here."""
         held = self._holding()
-        held.end = order.end
-        held.flows = {
-            n: tuple(Flow(way.source, way.target, way.residual) for way in order.ways if way.source == n)
-            for n in held.groups
-        }
+        held.join(order)
         self._name_there = order.name
         for name in order.without:
             if name in self._upstream:

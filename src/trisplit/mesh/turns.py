@@ -14,17 +14,19 @@ MOST_TOGETHER: Final = 16  # rows of different streams in one pass
 class Turns:
     """Single rows go first: a prompt of somebody else holds nobody up for longer than a chunk.
 
-    They do not overtake chunks of their own stream.
+    They do not overtake chunks of their own stream. What leaves nothing waits until no single row does, or
+    until the next rows of its lane are to run.
     """
 
     def __init__(self) -> None:
         self._singles: deque[Work] = deque()
         self._chunks: deque[Work] = deque()
+        self._later: dict[tuple[int, int], Work] = {}  # by lane
         self._rows: Counter[tuple[int, int]] = Counter()  # that wait, by stream and group
         self._behind: Counter[tuple[int, int]] = Counter()  # works among the chunks
 
     def __len__(self) -> int:
-        return len(self._singles) + len(self._chunks)
+        return len(self._singles) + len(self._chunks) + len(self._later)
 
     def put(self, work: Work) -> None:
         """Behind what is there of its stream."""
@@ -35,6 +37,11 @@ class Turns:
             self._chunks.append(work)
             self._behind[work.lane] += 1
 
+    def put_off(self, work: Work) -> None:
+        """A work that leaves nothing, once the one before it in its lane has run."""
+        self._rows[work.lane] += work.said.rows
+        self._later[work.lane] = work
+
     def rows(self, stream: int, group: int) -> int:
         """How many rows of a stream wait for a group."""
         return self._rows[stream, group]
@@ -44,7 +51,10 @@ class Turns:
 
         `together`: single rows of different streams for one group may pass at once.
         """
-        if self._singles:
+        due = self._due()
+        if due is not None:
+            works = [self._later.pop(due)]
+        elif self._singles:
             first = self._singles.popleft()
             works = [first, *(self._company(first) if together else ())]
         elif self._chunks:
@@ -56,21 +66,30 @@ class Turns:
             self._rows[work.lane] -= work.said.rows
         return works
 
+    def _due(self) -> tuple[int, int] | None:
+        """The lane whose put off work is to run now."""
+        if self._singles:
+            lane = self._singles[0].lane
+            return lane if lane in self._later else None
+        return next(iter(self._later), None)
+
     def _company(self, first: Work) -> Iterator[Work]:
         streams = {first.said.stream}
         for work in [*self._singles]:
             if len(streams) == MOST_TOGETHER:
                 return
             if work.group is first.group and work.said.stream not in streams:
-                streams.add(work.said.stream)
-                self._singles.remove(work)
-                yield work
+                streams.add(work.said.stream)  # what is behind it must not overtake it
+                if work.step == first.step and work.lane not in self._later:
+                    self._singles.remove(work)
+                    yield work
 
     def forget_void(self) -> None:
         """What is void waits no longer: it would take memory until its turn came."""
         self._singles = deque(work for work in self._singles if not work.is_void)
         self._chunks = deque(work for work in self._chunks if not work.is_void)
+        self._later = {lane: work for lane, work in self._later.items() if not work.is_void}
         self._behind = Counter(work.lane for work in self._chunks)
         self._rows = Counter()
-        for work in (*self._singles, *self._chunks):
+        for work in (*self._singles, *self._chunks, *self._later.values()):
             self._rows[work.lane] += work.said.rows

@@ -26,7 +26,8 @@ def ways(plan: Plan, address: Callable[[str, str], str]) -> dict[str, list[Way]]
         source = homes[flow.source]
         target = "" if star or flow.target == len(homes) else homes[flow.target]
         where = address(source, target) if target else ""
-        those[source].append(Way(flow.source, flow.target, flow.residual, where, station=target))
+        way = Way(flow.source, flow.target, flow.residual, where, station=target, early=flow.early)
+        those[source].append(way)
     return those
 
 
@@ -56,6 +57,6 @@ def _hops(station: Sequence[Way]) -> dict[int, tuple[int, int]]:
     numbers = {address: n for n, address in enumerate(dict.fromkeys(way.address for way in station), 1)}
     hops: dict[int, tuple[int, int]] = {}
     for way in station:
-        if not way.residual and numbers[way.address] <= MOST_NEIGHBOURS:
+        if not (way.residual or way.early) and numbers[way.address] <= MOST_NEIGHBOURS:
             hops.setdefault(way.source, (numbers[way.address], way.target))
     return hops

@@ -9,9 +9,10 @@ import msgspec
 from trisplit.errors import OwnProblem, PeerProblem
 from trisplit.wire.route import ROUTES
 
-CONTROL, ACTIVATION, RESIDUAL = 1, 2, 3  # kind
+CONTROL, ACTIVATION, RESIDUAL, EARLY = 1, 2, 3, 5  # kind; 4 is a batch
 ROW_BY_ROW = 1  # flag: each row passes attention alone
 _ROUTED = 2  # flag: a route word follows the headers
+DECODED = 4  # flag: a token that was decoded, one row, not part of a prompt
 F32, IDS = 1, 4  # dtype: numbers of a row, or one i32 token id a row; 2 = f16 and 3 = bf16 are reserved
 LINK = 0  # stream of what is about the link itself
 
@@ -25,7 +26,8 @@ _BOTH = struct.Struct("!IIBBIIHHBI")
 _ROUTE = struct.Struct("!H")
 _EXTENT = struct.Struct("!9xB13xI")  # of both headers what says how long the frame is: flags and length
 _ITEM_BYTES = {F32: 4, IDS: 4}
-_KNOWN_FLAGS = ROW_BY_ROW
+_KNOWN_FLAGS = ROW_BY_ROW | DECODED
+_NUMBERS = (ACTIVATION, RESIDUAL, EARLY)
 
 
 class Activation(msgspec.Struct, frozen=True):
@@ -35,8 +37,9 @@ class Activation(msgspec.Struct, frozen=True):
     the width. `stream` is the session the rows belong to (1 and up), `position` the place of the
     first row in it, `epoch` the fence that tells rows from before a rewind from those after,
     `group` the number of the stage group the rows are for. With `residual` they are not that
-    group's input but the residual it adds. `route` is the word of the way that what becomes of the
-    rows takes from there (`trisplit.wire.route`); 0 where whoever runs the group knows the way.
+    group's input but the residual it adds; if `early` they are what it starts on until its input
+    comes. `route` is the word of the way that what becomes of the rows takes from there
+    (`trisplit.wire.route`); 0 where whoever runs the group knows the way.
     """
 
     stream: int
@@ -49,6 +52,7 @@ class Activation(msgspec.Struct, frozen=True):
     flags: int = 0
     residual: bool = False
     route: int = 0
+    early: bool = False
 
 
 def encode_control(body: bytes, sequence: int) -> bytes:
@@ -69,7 +73,7 @@ def encode_activation(said: Activation, sequence: int) -> bytes:
         head = _BOTH.pack(
             said.stream,
             sequence,
-            RESIDUAL if said.residual else ACTIVATION,
+            EARLY if said.early else RESIDUAL if said.residual else ACTIVATION,
             said.flags | _ROUTED if route else said.flags,
             said.position,
             said.epoch,
@@ -99,7 +103,7 @@ def decode(data: bytes | memoryview) -> tuple[int, Activation | memoryview]:
     kind = data[8]
     if kind == CONTROL:
         return _decode_control(memoryview(data))
-    if kind not in (ACTIVATION, RESIDUAL):
+    if kind not in _NUMBERS:
         raise _nonsense(f"a frame of unknown kind {kind}")
     if n_bytes < _BOTH.size:
         raise _nonsense(f"an activation of {n_bytes} bytes where its headers take {_BOTH.size}")
@@ -112,14 +116,14 @@ def decode(data: bytes | memoryview) -> tuple[int, Activation | memoryview]:
     why = _refusal(stream, flags, rows, dtype, length, route)
     if why:
         raise _nonsense(f"an activation with {why}")
-    said = Activation(stream, position, epoch, group, rows, payload, dtype, flags, kind == RESIDUAL, route)
-    return sequence, said
+    what = kind == RESIDUAL, route, kind == EARLY
+    return sequence, Activation(stream, position, epoch, group, rows, payload, dtype, flags, *what)
 
 
 def is_whole(data: bytes | memoryview) -> bool:
     """Whether these bytes are exactly one frame, as far as headers tell: a fifth of the work of `decode`."""
     n_bytes = len(data)
-    if n_bytes >= _BOTH.size and data[8] in (ACTIVATION, RESIDUAL):
+    if n_bytes >= _BOTH.size and data[8] in _NUMBERS:
         flags, length = _EXTENT.unpack_from(data)
         return bool(n_bytes == _BOTH.size + (_ROUTE.size if flags & _ROUTED else 0) + length)
     return n_bytes >= _HEADER.size and data[8] == CONTROL
@@ -154,6 +158,8 @@ def _refusal(stream: int, flags: int, rows: int, dtype: int, length: int, route:
         return f"stream {LINK}, which is the link itself"
     if flags & ~_KNOWN_FLAGS:
         return f"unknown flags {flags:#04x}"
+    if flags & DECODED and rows != 1:
+        return f"{rows} rows of one decoded token"
     item_bytes = _ITEM_BYTES.get(dtype)
     if item_bytes is None:
         return f"dtype {dtype}, which we do not speak"

@@ -126,7 +126,8 @@ class Piece(Word, frozen=True):
 class Way(Part, frozen=True):
     """Where what group `source` leaves goes: to group `target` at HOST:PORT, or empty for the coordinator.
 
-    With `residual` it is not that group's input but the residual it adds. `route` is the response
+    With `residual` it is not that group's input but the residual it adds; if `early` it is what that group
+    starts on, for decoded tokens alone. `route` is the response
     (`trisplit.wire.route`) that tells the route its frames carry on from there, `00 0000` where they carry
     none. Every address a station is told for the first time is its next neighbour number, from 1; `station`
     is who is there. What is `held` is kept and not sent until a Replay of its target.
@@ -139,19 +140,23 @@ class Way(Part, frozen=True):
     route: Response = bytes(3)
     station: Name = ""
     held: bool = False
+    early: bool = False
 
 
 class Join(Word, frozen=True):
     """Connect to your successors, as `name`; hear no more of the stations called `without`.
 
     Frames for group `end`, where a trip ends, are for the coordinator. Links that are needed no more are
-    closed, the others stay.
+    closed, the others stay. Groups that start `ahead` wait for two rows of a decoded token, the early one and
+    their input; with `rewrites` its keys and values are in the end those of the input.
     """
 
     ways: tuple[Way, ...]
     end: U16
     name: Name
     without: tuple[Name, ...]
+    ahead: tuple[U16, ...]
+    rewrites: bool
 
 
 class Joined(Word, frozen=True):
