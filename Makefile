@@ -60,21 +60,33 @@ $(PEERS)/ready: tests/oracle/requirements.txt
 	touch $@
 
 # Every ruler, on a machine that does nothing else; what they print is kept in benchmarks/ (docs/benchmarks.md).
-decode_with := --peers transformers,llama.cpp
-memory_with := --dtype f32,int8,int4
-define measured
-	$(BIN)/trisplit bench $1 $2 $($1_with) --json > benchmarks/$1.part
-	mv benchmarks/$1.part benchmarks/$1.json
-endef
+decode_run := bench decode smollm2 --peers transformers,llama.cpp
+mesh_run := bench mesh smollm2
+dtypes_run := bench dtypes smollm2
+memory_run := bench memory smollm2 --dtype f32,int8,int4
+wire_run := bench wire
+failover_run := bench failover smollm2
+ladder_run := bench mesh smollm2 --stations 6 --one-way-ms 20 --tokens 8 --warm 2-8 --rounds 2 --plot docs/ladder.svg
+thirds-ring_run := bench mesh smollm2 --stations 3 --one-way-ms 5 --cuts thirds --topologies ring --tokens 32 --rounds 3
+layers-6_run := bench mesh smollm2 --stations 6 --one-way-ms 20 --cuts layers --topologies chain,ring --tokens 32 --rounds 3
+levers_run := bench mesh smollm2 --stations 3 --cuts thirds,recut --topologies star,ring --levers none,batched,routed,batched+routed
+uneven_run := bench mesh smollm2 --stations 3 --one-way-ms 5 --far s3=3 --slow s2=2 --tokens 12 --rounds 2
+origin_run := bench mesh --stage-ms 187,148,207 --ends-ms 2170 --layers 60 --time-scale 0.1 --stations 3 --one-way-ms 20 \
+	--cuts thirds,recut --topologies star,ring --tokens 3 --rounds 1
+sessions_run := bench sessions smollm2 --sessions 8 --stations 6 --one-way-ms 20 --levers none,batched --rounds 2
+prefill_run := bench prefill smollm2 --prompt 2000 --stations 6 --one-way-ms 20 --rounds 2
+prefill-waiting_run := bench prefill --stage-ms 5,5,5 --layers 30 --width 576 --prompt 2000 --stations 6 --one-way-ms 20 --rounds 1
+batch_run := gate batch smollm2 --stations 6 --sessions 8 --topology ring
+RULERS := decode mesh dtypes memory wire failover ladder thirds-ring layers-6 levers uneven origin sessions prefill \
+	prefill-waiting batch
 
-bench: setup peers
+bench: peers
+	for ruler in $(RULERS); do $(MAKE) --no-print-directory bench-$$ruler || exit 1; done
+
+bench-%: setup
 	mkdir -p benchmarks
-	$(call measured,decode,smollm2)
-	$(call measured,mesh,smollm2)
-	$(call measured,dtypes,smollm2)
-	$(call measured,memory,smollm2)
-	$(call measured,wire)
-	$(call measured,failover,smollm2)
+	$(BIN)/trisplit $($*_run) --json > benchmarks/$*.part
+	mv benchmarks/$*.part benchmarks/$*.json
 
 clean:
 	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,106 +1,159 @@
-"""Rows of `bench mesh`: legs, ratios, and tokens that are really compared."""
+"""Rungs of `bench mesh`: legs, floors, tokens that are really compared, and what was seen of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trisplit.bench import mesh as bench
-from trisplit.bench import rounds
-from trisplit.bench.mesh import MeshRow, mesh, planned
-from trisplit.bench.peers import Answer, Order
-from trisplit.bench.posts import Post
+from trisplit.bench import probe, rounds
+from trisplit.bench.levers import Levers
+from trisplit.bench.measure import Spread
+from trisplit.bench.mesh import Asked, Climbed, mesh
+from trisplit.bench.mesh_rows import MeshRow, Rung
+from trisplit.bench.meshes import Ground, MeshFacts, Subject
+from trisplit.bench.peers import Answer
+from trisplit.bench.waiting import Waits
+from trisplit.bench.wires import names_of, wires_between
 from trisplit.errors import PlanProblem, UnknownName
 from trisplit.models.model import open_model
 
 Tiny = Callable[[str], Path]
 
+WAITS = Waits(layers=2, attention_ms=2.0, gate_up_ms=1.0, down_ms=3.0, ends_ms=4.0, width=128)
+NONE, ALL = Levers(), Levers(batched=True, routed=True)
+
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def measure(_: object) -> Spread:
+        return Spread(p50_ms=0.1, best_ms=0.0, p95_ms=0.2, max_ms=0.3, n=9)
+
     monkeypatch.setattr(rounds, "SETTLE_S", 0.0)
+    monkeypatch.setattr(probe, "measure", measure)  # it has tests of its own
 
 
-def rows_of(path: Path, **how: Any) -> list[MeshRow]:
-    given = {"stations": 3, "cuts": ["layers"], "tokens": 4, "dtype": "f32", "threads": 1, "rounds": 2}
-    return asyncio.run(mesh(path, **{**given, **how}))
+def ground(path: Path | None = None, *, stations: int = 3, one_way_ms: float = 0.0, **how: Any) -> Ground:
+    subject = Subject(path=str(path)) if path is not None else Subject(waits=WAITS)
+    return Ground(
+        subject=subject, wires=wires_between(names_of(stations), one_way_ms), dtype="f32", threads=1, **how
+    )
 
 
-def answer(*token_ids: int, ms: float = 2.0) -> Answer:
-    return {"token_ids": list(token_ids), "ms": [ms] * len(token_ids)}
+def climbed(here: Ground, **how: Any) -> Climbed:
+    given = {
+        "ground": here,
+        "cuts": ["layers"],
+        "topologies": ["chain"],
+        "levers": [NONE],
+        "tokens": 5,
+        "first": 2,
+        "last": 5,
+        "rounds": 1,
+    }
+    return asyncio.run(mesh(Asked(**{**given, **how})))
 
 
-def test_every_cut_beside_one_process(tiny: Tiny) -> None:
-    rows = rows_of(tiny("llama"), cuts=["layers", "thirds", "recut"])
-    facts = [(r.cut, r.topology, r.stations, r.one_way_ms, r.legs_per_token, r.tokens_equal) for r in rows]
+def test_a_ladder_on_slow_links(tiny: Tiny) -> None:
+    here = ground(tiny("llama"), one_way_ms=1.0)
+    found = climbed(here, cuts=["thirds"], topologies=["star", "chain", "ring"], levers=[NONE, ALL])
+    facts = [(r.cut, r.topology, r.levers, r.stations, r.one_way_ms, r.legs_per_token) for r in found.rows]
     assert facts == [
-        ("layers", "chain", 3, 0.0, 4, True),
-        ("thirds", "chain", 3, 0.0, 13, True),
-        ("recut", "chain", 3, 0.0, 10, True),
+        ("thirds", topology, levers, 3, 1.0, legs)
+        for topology, legs in (("star", 24), ("chain", 13), ("ring", 12))
+        for levers in ("none", "batched+routed")
     ]
-    assert {(r.dtype, r.threads) for r in rows} == {("f32", 1)}
-    assert len({r.one_process_ms for r in rows}) == 1
-    assert all(r.ratio == pytest.approx(r.p50_ms / r.one_process_ms) for r in rows)
-    assert all(0 < r.best_ms <= r.p50_ms <= r.p95_ms for r in rows)
+    assert all(row.tokens_equal for row in found.rows)
+    for row in found.rows:
+        assert row.floor_ms == pytest.approx(row.legs_per_token * 1.0 + row.one_process_ms)
+        assert row.ratio_to_floor == pytest.approx(row.p50_ms / row.floor_ms)
+        assert row.predicted_ms > row.legs_per_token * 1.0
+        assert row.p50_ms >= row.best_ms >= row.legs_per_token * 1.0
+        assert sum(leg.trips for leg in row.legs) == row.legs_per_token
+        assert all(leg.best_ms >= leg.nominal_ms == 1.0 for leg in row.legs if row.topology != "star")
+        assert sum(stage.runs for stage in row.stages) == 12 + (0 if row.topology == "ring" else 2)
+    assert len(found.gains) == 5
+    assert [row.links for row in found.relays] == ["probe", "thirds, star", "thirds, chain", "thirds, ring"]
+    assert all(row.best_ms >= 0 for row in found.relays)
+    assert found.best.p50_ms == min(row.p50_ms for row in found.rows)
+    assert found.token
 
 
-Answers = list[list[Answer]]
-Taken = list[list[str]]
+def test_cuts_without_relays(tiny: Tiny) -> None:
+    found = climbed(ground(tiny("llama")), cuts=["layers", "recut"], topologies=["ring", "chain"], first=4)
+    facts = [(r.cut, r.topology, r.one_way_ms, r.legs_per_token, r.tokens_equal) for r in found.rows]
+    assert facts == [
+        ("layers", "ring", 0.0, 3, True),
+        ("layers", "chain", 0.0, 4, True),
+        ("recut", "ring", 0.0, 8, True),
+        ("recut", "chain", 0.0, 10, True),
+    ]
+    assert len({row.one_process_ms for row in found.rows}) == 1
+    assert all(row.floor_ms == row.one_process_ms for row in found.rows)
+    assert not found.relays
 
 
-@pytest.fixture
-def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], Taken]:
-    """Lets the bench hear these answers instead of starting processes; who took turns is noted."""
-
-    def hear(answers: Answers) -> Taken:
-        taken: Taken = []
-
-        @asynccontextmanager
-        async def started(posts: Sequence[Post]) -> AsyncIterator[Sequence[Post]]:
-            yield posts
-
-        async def alternate(turns: Sequence[tuple[Post, Order]], _: int) -> Answers:
-            taken.append([post.name for post, _ in turns])
-            return answers
-
-        monkeypatch.setattr(bench, "started", started)
-        monkeypatch.setattr(bench, "alternate", alternate)
-        return taken
-
-    return hear
+def test_a_slow_station_takes_as_many_times_as_long_and_changes_nothing(tiny: Tiny) -> None:
+    here = ground(tiny("llama"), one_way_ms=1.0, slow={"s2": 3})
+    (row,) = climbed(here, cuts=["thirds"]).rows
+    assert (row.tokens_equal, row.stations, row.legs_per_token) == (True, 3, 13)
 
 
-def test_one_process_takes_its_turn_in_every_round(tiny: Tiny, answering: Callable[[Answers], Taken]) -> None:
-    taken = answering([[answer(1, ms=ms)] * 2 for ms in (4.0, 6.0, 8.0)])
-    rows = rows_of(tiny("llama"), cuts=["layers", "recut"])
-    own = ["one process", "cut layers", "cut recut"]
-    assert taken == [[f"{name}, f32, --threads 1" for name in own]]
-    assert [(r.p50_ms, r.one_process_ms, r.ratio) for r in rows] == [(6.0, 4.0, 1.5), (8.0, 4.0, 2.0)]
+def test_stages_that_wait_are_a_ladder_too() -> None:
+    found = climbed(ground(one_way_ms=1.0), cuts=["recut"], topologies=["star", "ring"], tokens=3, last=3)
+    assert [row.tokens_equal for row in found.rows] == [True, True]
+    assert [row.floor_ms for row in found.rows] == [10 * 1.0 + 16.0, 4 * 1.0 + 16.0]
+    for row in found.rows:
+        assert row.predicted_ms == row.floor_ms
+        assert row.best_ms >= row.floor_ms
+        least_ms = {"attention": 2.0, "gate_up": 1.0, "down + attention": 5.0, "down": 3.0, "head": 4.0}
+        least_ms |= {"embed": 0.0, "embed + attention": 2.0, "down + head": 7.0}
+        assert all(stage.best_ms >= least_ms[stage.kind] for stage in row.stages)
+
+
+# --- without processes ----------------------------------------------------------------------------
+
+
+def said(*token_ids: int, ms: float = 2.0) -> Answer:
+    """What a mesh of one layer answers; fed at positions 9 and 10."""
+    visits = [[0, position, 0.0, 1.0, 2.0] for position in (9, 10)]
+    return {"token_ids": list(token_ids), "ms": [ms] * 2, "visits": visits, "embeds": [], "heads": []}
+
+
+def row_of(tiny: Tiny, answers: list[Answer], ones: list[Answer]) -> MeshRow:
+    model = open_model(tiny("llama"))
+    here = ground(tiny("llama"), stations=1, one_way_ms=7.0)
+    facts = MeshFacts(ground=here, cut="layers", topology="chain", context=32)
+    plan = facts.plan(model)
+    rung = Rung(facts=facts, plan=plan, config=model.config, levers=NONE, answers=answers, first=9, last=10)
+    return rung.row(ones, {"attention": 0.5, "gate_up": 0.25, "down": 0.25})
+
+
+def test_the_floor_goes_by_the_decoder_and_not_by_stations(tiny: Tiny) -> None:
+    row = row_of(tiny, [said(1, 2, 3, ms=30.0)], [said(1, 2, 3, ms=4.0)])
+    assert (row.legs_per_token, row.one_process_ms, row.floor_ms) == (2, 4.0, 18.0)
+    assert (row.p50_ms, row.ratio_to_floor) == (30.0, pytest.approx(30 / 18))
+    assert row.predicted_ms == 2 * 7.0 + 4 * 1.0
+    assert (row.waits_ms, row.stages_beyond_ms) == (1.0, 1.0 - 4.0)
 
 
 @pytest.mark.parametrize(
-    ("one", "many", "equal"),
+    ("ones", "many", "equal"),
     [
-        ([answer(1, 2, 3), answer(1, 2, 3)], [answer(1, 2, 3), answer(1, 2, 3)], True),
-        ([answer(1, 2, 3), answer(1, 2, 3)], [answer(1, 2, 3), answer(1, 2, 4)], False),
-        ([answer(1, 2, 3), answer(1, 2, 3)], [answer(0, 2, 3), answer(1, 2, 3)], False),
-        ([answer(1, 2, 3)], [answer(1, 2)], False),
+        ([said(1, 2, 3), said(1, 2, 3)], [said(1, 2, 3), said(1, 2, 3)], True),
+        ([said(1, 2, 3), said(1, 2, 3)], [said(1, 2, 3), said(1, 2, 4)], False),
+        ([said(1, 2, 3), said(1, 2, 3)], [said(0, 2, 3), said(1, 2, 3)], False),
+        ([said(1, 2, 3)], [said(1, 2)], False),
     ],
 )
 def test_one_other_token_in_one_round_is_not_equal(
-    one: list[Answer],
-    many: list[Answer],
-    equal: bool,
-    tiny: Tiny,
-    answering: Callable[[Answers], Taken],
+    ones: list[Answer], many: list[Answer], equal: bool, tiny: Tiny
 ) -> None:
-    answering([one, many])
-    assert [row.tokens_equal for row in rows_of(tiny("llama"))] == [equal]
+    assert row_of(tiny, many, ones).tokens_equal == equal
 
 
 def test_too_few_stations_for_a_cut_are_refused_before_anything_starts(
@@ -108,11 +161,17 @@ def test_too_few_stations_for_a_cut_are_refused_before_anything_starts(
 ) -> None:
     monkeypatch.delattr(bench, "started")
     with pytest.raises(PlanProblem, match="thirds"):
-        rows_of(tiny("llama"), stations=2, cuts=["layers", "thirds"])
+        climbed(ground(tiny("llama"), stations=2), cuts=["layers", "thirds"])
     with pytest.raises(UnknownName, match="halves"):
-        rows_of(tiny("llama"), cuts=["halves"])
+        climbed(ground(tiny("llama")), cuts=["halves"])
+    with pytest.raises(UnknownName, match="web"):
+        climbed(ground(tiny("llama")), topologies=["web"])
+    with pytest.raises(UnknownName, match="s4"):
+        ground(tiny("llama"), slow={"s4": 2})
 
 
 def test_spare_stations_are_not_counted(tiny: Tiny) -> None:
-    drawn = planned(open_model(tiny("llama")), "layers", 7, dtype="f32", context=32)
+    here = ground(tiny("llama"), stations=7)
+    facts = MeshFacts(ground=here, cut="layers", topology="chain", context=32)
+    drawn = facts.plan(open_model(tiny("llama")))
     assert (len(drawn.shares), drawn.spares) == (4, ("s5", "s6", "s7"))

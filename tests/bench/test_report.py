@@ -49,5 +49,43 @@ def test_the_table_holds_the_same_facts() -> None:
     assert [dict(zip(table.columns, row)) for row in table.rows] == rows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A row inside a row."""
+
+    kind: str
+    ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """A row with rows inside."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+
+WHOLES = (
+    Whole(name="one", parts=(Part(kind="down", ms=1.0), Part(kind="head", ms=2.0))),
+    Whole(name="two", parts=()),
+)
+
+
+def test_rows_inside_of_rows_and_beside_them_are_tables_of_their_own() -> None:
+    report = Report(rows=WHOLES, machine=MACHINE, command="", also={"others": ROWS, "none": ()})
+    main, parts, others = report.tables()
+    assert main == report.table()
+    assert (main.columns, main.rows) == (("name",), (("one",), ("two",)))
+    assert (parts.title, parts.columns) == ("parts", ("of", "kind", "ms"))
+    assert parts.rows == (("one", "down", 1.0), ("one", "head", 2.0))
+    assert (others.title, others.rows) == ("others", REPORT.table().rows)
+    said = json.loads(report.json())
+    assert list(said) == ["rows", "others", "none", "machine", "command"]
+    assert said["rows"][0] == {
+        "name": "one",
+        "parts": [{"kind": "down", "ms": 1.0}, {"kind": "head", "ms": 2.0}],
+    }
+
+
 def test_no_rows_make_an_empty_table() -> None:
     assert Report(rows=(), machine=MACHINE, command="").table().rows == ()

@@ -27,8 +27,19 @@ DECODE_COLUMNS = (
     " ratio_to_llamacpp detail"
 )
 MESH_COLUMNS = (
-    "cut topology stations one_way_ms legs_per_token dtype threads p50_ms best_ms p95_ms one_process_ms ratio"
+    "cut topology stations levers one_way_ms jitter_ms mbit legs_per_token dtype threads floor_ms p50_ms"
+    " best_ms p95_ms ratio_to_floor one_process_ms predicted_ms legs_beyond_ms waits_ms stages_beyond_ms"
+    " bytes_per_token tokens_equal legs stages"
+)
+LEGS_COLUMNS = "source target trips nominal_ms p50_ms best_ms p95_ms"
+STAGES_COLUMNS = "kind runs p50_ms best_ms p95_ms"
+SESSIONS_COLUMNS = (
+    "cut topology stations levers one_way_ms legs_per_token dtype threads sessions tok_per_s gain p50_ms"
     " tokens_equal"
+)
+PREFILL_COLUMNS = (
+    "cut topology stations one_way_ms dtype threads prompt_tokens chunks streamed_ms apart_ms ratio"
+    " one_process_ms token_equal"
 )
 DTYPES_COLUMNS = "dtype tokens kl top1 ppl ppl_f32 weight_bytes"
 MEMORY_COLUMNS = (
@@ -47,13 +58,19 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, ["bench", *map(str, arguments)])
 
 
-def rows_of(*arguments: str | Path) -> list[dict[str, Any]]:
-    """The rows of a bench with --json; nothing may stand beside the object."""
+def said_by(*arguments: str | Path) -> dict[str, Any]:
+    """What a bench says with --json; nothing may stand beside the object."""
     result = run(*arguments, "--json")
     assert result.exception is None, result.exception
     assert result.stdout.count("\n") == 1
-    said = json.loads(result.stdout)
-    assert list(said) == ["rows", "machine", "command"]
+    said: dict[str, Any] = json.loads(result.stdout)
+    return said
+
+
+def rows_of(*arguments: str | Path, also: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The rows of a bench, and that it says nothing beside them but `also`, the machine and the command."""
+    said = said_by(*arguments)
+    assert list(said) == ["rows", *also, "machine", "command"]
     assert said["machine"]["cpu"] == this_machine().cpu
     assert said["command"].startswith("trisplit ")
     rows: list[dict[str, Any]] = said["rows"]
@@ -83,9 +100,49 @@ def test_decode(tiny: Tiny) -> None:
 
 
 def test_mesh(tiny: Tiny) -> None:
-    (row,) = rows_of("mesh", tiny("llama"), "--stations", "2", "--cuts", "recut", "--dtype", "int4", *SHORT)
+    asked = ("--stations", "2", "--cuts", "recut", "--topologies", "chain", "--dtype", "int4")
+    asked += ("--tokens", "4", "--warm", "3-4", "--rounds", "1")
+    (row,) = rows_of("mesh", tiny("llama"), *asked, also=["gains", "relays"])
     assert " ".join(row) == MESH_COLUMNS
     assert (row["cut"], row["dtype"], row["tokens_equal"]) == ("recut", "int4", True)
+    assert {" ".join(leg) for leg in row["legs"]} == {LEGS_COLUMNS}
+    assert {" ".join(stage) for stage in row["stages"]} == {STAGES_COLUMNS}
+
+
+WAITING = ("--layers", "2", "--width", "64", "--stage-ms", "20,10,30", "--ends-ms", "40")
+
+
+def test_mesh_of_stations_that_wait_at_another_pace(tmp_path: Path) -> None:
+    links, plot = tmp_path / "links", tmp_path / "ladder.svg"
+    links.write_text("0 10 30\n10 0 30\n30 30 0\n")
+    asked = ("--stations", "2", "--one-way-ms", str(links), "--slow", "s2=2", "--time-scale", "0.1")
+    asked += ("--cuts", "recut", "--topologies", "star,ring", "--tokens", "3", "--rounds", "1")
+    said = said_by("mesh", *WAITING, *asked, "--plot", plot)
+    star, ring = said["rows"]
+    assert [row["one_process_ms"] for row in said["rows"]] == [pytest.approx(160)] * 2
+    assert [row["one_way_ms"] for row in said["rows"]] == [None, None]
+    assert star["legs_per_token"] == 10
+    assert ring["floor_ms"] == pytest.approx(160 + 4 * 30)
+    assert ring["predicted_ms"] > ring["floor_ms"]  # one of them is slow
+    assert ring["p50_ms"] > ring["predicted_ms"]
+    assert [gain["topology"] for gain in said["gains"]] == ["ring"]
+    assert [row["links"] for row in said["relays"]] == ["probe", "recut, star", "recut, ring"]
+    assert "recut, ring" in plot.read_text()
+    assert "gate_up" in plot.with_stem("ladder-token").read_text()
+
+
+def test_sessions() -> None:
+    asked = ("--stations", "2", "--sessions", "3", "--one-way-ms", "1", "--tokens", "3", "--rounds", "1")
+    rows = rows_of("sessions", *WAITING, *asked)
+    assert [" ".join(row) for row in rows] == [SESSIONS_COLUMNS] * 2
+    assert [(row["sessions"], row["tokens_equal"]) for row in rows] == [(1, True), (3, True)]
+
+
+def test_prefill(tiny: Tiny) -> None:
+    asked = ("--prompt", "70", "--stations", "2", "--one-way-ms", "1", "--rounds", "1")
+    (row,) = rows_of("prefill", tiny("llama"), *asked)
+    assert " ".join(row) == PREFILL_COLUMNS
+    assert (row["chunks"], row["token_equal"]) == (2, True)
 
 
 @pytest.mark.usefixtures("texts")
@@ -133,6 +190,16 @@ def test_wire() -> None:
         (("mesh", "--dtype", "f32,int8"), RequestProblem, "one dtype"),
         (("mesh", "--cuts", ""), RequestProblem, "no cut"),
         (("mesh", "--cuts", "halves"), UnknownName, "halves"),
+        (("mesh", "--topologies", ""), RequestProblem, "no topology"),
+        (("mesh", "--levers", "pulled"), UnknownName, "pulled"),
+        (("mesh", "--warm", "1-4"), RequestProblem, "1-4"),
+        (("mesh", "--slow", "s2=0.5"), RequestProblem, "s2"),
+        (("mesh", "--slow", "s9=2"), UnknownName, "s9"),
+        (("mesh", "--far", "s9=2"), UnknownName, "s9"),
+        (("mesh", "--one-way-ms", "nowhere"), RequestProblem, "nowhere"),
+        (("mesh", "--time-scale", "0.5"), RequestProblem, "takes the time it takes"),
+        (("mesh", "--stage-ms", "1,2,3"), RequestProblem, "either a model runs, or stages wait"),
+        (("mesh", "--plot", "picture.txt"), RequestProblem, "picture.txt"),
         (("dtypes", "--text", "smollm2"), UnknownName, "smollm2"),
         (("memory", "--dtype", "fp8"), UnknownName, "fp8"),
     ],
@@ -142,6 +209,11 @@ def test_refused(arguments: Sequence[str], kind: type[Problem], said: str, tiny:
     problem = problem_of(arguments[0], tiny("llama"), *arguments[1:])
     assert isinstance(problem, kind)
     assert said in problem.what
+
+
+def test_neither_a_model_nor_stages_that_wait() -> None:
+    assert "either a model runs" in problem_of("mesh").what
+    assert "--width 100" in problem_of("mesh", "--stage-ms", "1,2,3", "--width", "100").what
 
 
 def test_a_model_nobody_has() -> None:
@@ -160,6 +232,9 @@ def test_ctrl_c_ends_everything(tiny: Tiny) -> None:
     bench.send_signal(signal.SIGINT)
     out, _ = bench.communicate(timeout=30)
     assert (bench.returncode, out) == (130, "")
+    deadline = time.monotonic() + 10  # one that has only just begun ends once it reads that we are gone
+    while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 
 

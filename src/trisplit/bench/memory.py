@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from trisplit.bench.meshes import Ground, MeshFacts, Subject
 from trisplit.bench.peers import Answer, Order
 from trisplit.bench.posts import Post, Settings, context_of, decoding
 from trisplit.bench.rounds import started
 from trisplit.bench.weights import weight_bytes
+from trisplit.bench.wires import names_of, wires_between
 from trisplit.models.convert import Dtype
 from trisplit.models.model import Model, context_for, open_model, refuse_if_short
 from trisplit.paths import cache_dir
@@ -56,7 +57,11 @@ async def memory(path: Path, *, stations: int, cut: str, dtypes: Sequence[Dtype]
     rows: list[MemoryRow] = []
     for dtype in dtypes:
         how = Settings(model=model.checkpoint.path, dtype=dtype, threads=1, context=context)
-        for post in (how.decoder, partial(how.chain, cut, stations)):
+        wires = wires_between(names_of(stations), 0.0)
+        subject = Subject(path=str(model.checkpoint.path))
+        ground = Ground(subject=subject, wires=wires, dtype=dtype, threads=1)
+        mesh = MeshFacts(ground=ground, cut=cut, topology="chain", context=context)
+        for post in (how.decoder, mesh.post):
             with TemporaryDirectory(prefix="bench-", dir=cache_dir()) as empty:
                 for load in ("first", "second"):
                     answer = await loaded(post(TRISPLIT_CACHE=empty), order)

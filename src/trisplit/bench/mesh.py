@@ -1,91 +1,133 @@
-"""What splitting costs: chains of station processes beside the decoder in one process, in the same rounds."""
+"""The ladder: every cut, topology and lever on the same links, beside its floor, in the same rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from statistics import median
 
-from trisplit.bench.peers import Answer
-from trisplit.bench.posts import Settings, context_of, decoding
-from trisplit.bench.rounds import Turn, alternate, spread, started
-from trisplit.mesh.costs import plan_model
-from trisplit.mesh.plan import Plan
-from trisplit.mesh.room import Room
-from trisplit.models.convert import Dtype
-from trisplit.models.model import Model, context_for, open_model, refuse_if_short
+from trisplit.bench import probe
+from trisplit.bench.gains import Gain, gains
+from trisplit.bench.levers import Levers
+from trisplit.bench.mesh_rows import MeshRow, Rung
+from trisplit.bench.meshes import Ground, MeshFacts
+from trisplit.bench.peers import Answer, Order
+from trisplit.bench.rounds import Turn, Worker, alternate, started
+from trisplit.bench.waterfall import Span
+from trisplit.bench.wires import Wires
+from trisplit.mesh.predict import COORDINATOR
+from trisplit.models.config import Kind
+from trisplit.models.model import Model, context_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeshRow:
-    """One cut; times are of a token once round the mesh, over all rounds.
+class Asked:
+    """The ladder that is to be climbed: a rung for each cut, topology and set of levers.
 
-    `one_process_ms`: the median of the decoder in one process, as many threads, in the same rounds; `ratio`:
-    p50_ms over that. `tokens_equal`: whether every round chose the decoder's own tokens.
+    Each turn makes `tokens`, the first of which follows the prompt; those numbered `first` to `last` count,
+    2 or higher.
     """
 
-    cut: str
-    topology: str
-    stations: int
-    one_way_ms: float
-    legs_per_token: int
-    dtype: str
-    threads: int
+    ground: Ground
+    cuts: Sequence[str]
+    topologies: Sequence[str]
+    levers: Sequence[Levers]
+    tokens: int
+    first: int
+    last: int
+    rounds: int
+
+    def order(self, model: Model) -> Order:
+        """What every engine is asked in its turn."""
+        warm, prompt_ids = self.first - 2, self.ground.subject.prompt_of(model)
+        return {"prompt_ids": prompt_ids, "warm": warm, "tokens": self.tokens - 1 - warm}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayRow:
+    """How much longer than nominal bytes were held.
+
+    By the probe, between two processes that do nothing else, before anything else starts; then as each mesh's
+    relays saw it of themselves. `is_real_time`: whether the system lets them run before others.
+    """
+
+    links: str
+    is_real_time: bool | None
+    n: int
     p50_ms: float
     best_ms: float
     p95_ms: float
-    one_process_ms: float
-    ratio: float
-    tokens_equal: bool
+    max_ms: float
 
 
-def planned(model: Model, cut: str, stations: int, *, dtype: Dtype, context: int) -> Plan:
-    """The plan for stations s1, s2, … that state no limit; PlanProblem where the cut needs more."""
-    rooms = [Room(f"s{i}", None) for i in range(1, stations + 1)]
-    return plan_model(model, rooms, cut=cut, dtype=dtype, context=context)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Climbed:
+    """What a ladder gave; `token` is one of its quickest rung, `best`, about as long as its median."""
+
+    rows: tuple[MeshRow, ...]
+    gains: tuple[Gain, ...]
+    relays: tuple[RelayRow, ...]
+    best: MeshRow
+    token: tuple[Span, ...]
 
 
-async def mesh(
-    path: Path,
-    *,
-    stations: int,
-    cuts: Sequence[str],
-    tokens: int,
-    dtype: Dtype,
-    threads: int,
-    rounds: int,
-) -> list[MeshRow]:
-    """Measures every cut over loopback; all are loaded before the first round, and take turns."""
-    model = open_model(path)
-    order = decoding(model, tokens)
-    context = context_for(model.config, context_of(order))
-    plans = [planned(model, cut, stations, dtype=dtype, context=context) for cut in cuts]
-    weights = sum(model.weight_bytes(stage, dtype) for stage in model.stages)
-    refuse_if_short((1 + len(cuts)) * weights, f"the weights, {1 + len(cuts)} times over,")
-    how = Settings(model=model.checkpoint.path, dtype=dtype, threads=threads, context=context)
-    posts = [how.decoder(), *(how.chain(cut, stations) for cut in cuts)]
-    async with started(posts) as workers:
-        turns: list[Turn] = [(worker, order) for worker in workers]
-        one, *meshes = await alternate(turns, rounds)
-    return [_row(drawn, answers, one, dtype=dtype, threads=threads) for drawn, answers in zip(plans, meshes)]
+async def mesh(asked: Asked) -> Climbed:
+    """Loads every mesh before the first round; then they, the decoder and the single stages take turns.
 
-
-def _row(
-    drawn: Plan, answers: Sequence[Answer], one: Sequence[Answer], *, dtype: Dtype, threads: int
-) -> MeshRow:
-    times, alone = spread(answers), spread(one)
-    return MeshRow(
-        cut=drawn.cut,
-        topology=drawn.topology,
-        stations=len(drawn.shares),
-        one_way_ms=0.0,
-        legs_per_token=drawn.legs_per_token,
-        dtype=dtype,
-        threads=threads,
-        p50_ms=times.p50_ms,
-        best_ms=times.best_ms,
-        p95_ms=times.p95_ms,
-        one_process_ms=alone.p50_ms,
-        ratio=times.p50_ms / alone.p50_ms,
-        tokens_equal=all(a["token_ids"] == o["token_ids"] for a, o in zip(answers, one)),
+    Problems of a plan come before anything starts; RequestProblem when the meshes do not fit into memory.
+    """
+    ground, model = asked.ground, asked.ground.subject.opened()
+    order = asked.order(model)
+    context = context_for(model.config, len(order["prompt_ids"]) + asked.tokens)
+    pairs = product(asked.cuts, asked.topologies)
+    meshes = [MeshFacts(ground=ground, cut=cut, topology=top, context=context) for cut, top in pairs]
+    for each in meshes:
+        each.plan(model)
+    ground.subject.refuse_copies(model, ground.dtype, 2 + len(meshes))
+    relays = [] if ground.wires.is_bare else [await _probed(ground.wires)]
+    async with started(ground.references(context)) as (one, alone):
+        stage_ms = _medians([await alone.ask(order)])
+        meshes = [replace(each, stage_ms=stage_ms) for each in meshes]
+        async with started([each.post() for each in meshes]) as workers:
+            rungs = [(*pair, levers) for pair in zip(meshes, workers) for levers in asked.levers]
+            turns: list[Turn] = [(one, order), (alone, order)]
+            turns += [(worker, order | {"levers": asdict(levers)}) for _, worker, levers in rungs]
+            ones, steps, *answers = await alternate(turns, asked.rounds)
+            relays += [row for pair in zip(meshes, workers) for row in await _lateness(*pair)]
+    fed = (
+        len(order["prompt_ids"]) - 2
+    )  # token n stands n - 1 after the prompt, and is made from the one before
+    spans = {"first": fed + asked.first, "last": fed + asked.last}
+    climbed = [
+        Rung(facts=facts, plan=facts.plan(model), config=model.config, levers=levers, answers=taken, **spans)
+        for (facts, _, levers), taken in zip(rungs, answers)
+    ]
+    rows = [rung.row(ones, _medians(steps)) for rung in climbed]
+    best = min(range(len(rows)), key=lambda n: rows[n].p50_ms)
+    return Climbed(
+        rows=tuple(rows),
+        gains=tuple(gains(rows)),
+        relays=tuple(relays),
+        best=rows[best],
+        token=tuple(climbed[best].typical()),
     )
+
+
+def _medians(answers: Sequence[Answer]) -> dict[Kind, float]:
+    """What a stage of each kind takes."""
+    kinds: dict[Kind, list[float]] = {}
+    for answer in answers:
+        for kind, ms in answer["stage_ms"].items():
+            kinds.setdefault(kind, []).extend(ms)
+    return {kind: median(ms) for kind, ms in kinds.items()}
+
+
+async def _probed(wires: Wires) -> RelayRow:
+    late = await probe.measure(wires.delay(COORDINATOR, wires.stations[0]))
+    return RelayRow(links="probe", is_real_time=None, **asdict(late))
+
+
+async def _lateness(facts: MeshFacts, worker: Worker) -> list[RelayRow]:
+    late = await worker.ask({"what": "lateness"})
+    return [RelayRow(links=facts.name, **late)] if late else []

@@ -63,18 +63,19 @@ class Line:
 async def stretch(step: Step, order: Order) -> Answer:
     """A prompt, some tokens to warm up on, and the tokens that count, each decoded from the one before.
 
-    `order`: prompt_ids, warm, tokens. Answers `token_ids`, all that were chosen, and `ms`, the time of each
-    token that counts, from its id to the next one's.
+    `order`: prompt_ids, warm, tokens. Answers `token_ids`, all that were chosen, `first_ms`, how long the
+    prompt took, and `ms`, the time of each token that counts, from its id to the next one's.
     """
-    position = len(order["prompt_ids"])
+    position, began = len(order["prompt_ids"]), time.perf_counter()
     token_ids, ms = [await step(order["prompt_ids"], 0)], []
+    first_ms = 1e3 * (time.perf_counter() - began)
     for _ in range(order["warm"] + order["tokens"]):
         began = time.perf_counter()
         token = await step(token_ids[-1:], position)
         ms.append(1e3 * (time.perf_counter() - began))
         token_ids.append(token)
         position += 1
-    return {"token_ids": token_ids, "ms": ms[order["warm"] :]}
+    return {"token_ids": token_ids, "first_ms": first_ms, "ms": ms[order["warm"] :]}
 
 
 # --- peers ----------------------------------------------------------------------------------------

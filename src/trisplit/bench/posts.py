@@ -44,10 +44,9 @@ class Settings:
         """The decoder in one process."""
         return self._post(f"one process, {self._words}", {"kind": "decoder"}, environment)
 
-    def chain(self, cut: str, stations: int, **environment: str) -> Post:
-        """A coordinator, which starts and ends its own stations."""
-        facts = {"kind": "chain", "cut": cut, "stations": stations}
-        return self._post(f"cut {cut}, {self._words}", facts, environment)
+    def stages(self) -> Post:
+        """Each of its stages alone, in one process."""
+        return self._post(f"stages alone, {self._words}", {"kind": "stages"}, {})
 
     @property
     def _words(self) -> str:
@@ -55,18 +54,18 @@ class Settings:
 
     def _post(self, name: str, facts: Mapping[str, Any], environment: Mapping[str, str]) -> Post:
         own = {"model": str(self.model), "dtype": self.dtype, "context": self.context}
-        return _ours(name, {**facts, **own, "threads": self.threads}, environment)
+        return ours(name, {**facts, **own, "threads": self.threads}, environment)
 
 
 def reference(kind: str, n_bytes: int, threads: int) -> Post:
     """numpy, with a buffer of `n_bytes`: `kind` is sgemv or read."""
     facts = {"kind": "reference", "reference": kind, "n_bytes": n_bytes, "threads": threads}
-    return _ours(f"numpy {kind}, --threads {threads}", facts, {})
+    return ours(f"numpy {kind}, --threads {threads}", facts, {})
 
 
 def end_of_wire(which: str, facts: Mapping[str, Any] | None = None) -> Post:
     """The `far` or the `near` end of a wire; the near one is told what the far one said."""
-    return _ours(f"the {which} end", {"kind": f"{which} end", "threads": 1, **(facts or {})}, {})
+    return ours(f"the {which} end", {"kind": f"{which} end", "threads": 1, **(facts or {})}, {})
 
 
 def peer(name: str, python: Path, model: Path, *, threads: int, context: int) -> Post:
@@ -75,15 +74,20 @@ def peer(name: str, python: Path, model: Path, *, threads: int, context: int) ->
     return Post(name=f"{name}, --threads {threads}", command=(str(python), "-P", *arguments), threads=threads)
 
 
-def _ours(name: str, facts: Mapping[str, Any], environment: Mapping[str, str]) -> Post:
+def ours(name: str, facts: Mapping[str, Any], environment: Mapping[str, str]) -> Post:
+    """A process of `trisplit.bench.worker`, told these facts."""
     command = (sys.executable, "-m", "trisplit.bench.worker", json.dumps(facts))
     return Post(name=name, command=command, threads=facts["threads"], environment=environment)
 
 
+def prompt_of(model: Model) -> list[int]:
+    """The ids of a prompt that is always the same."""
+    return model.tokenizer().encode(PROMPT)[:PROMPT_TOKENS]
+
+
 def decoding(model: Model, tokens: int) -> Order:
     """The order for one stretch of `tokens`, after a prompt and a warm-up that are always the same."""
-    prompt_ids = model.tokenizer().encode(PROMPT)[:PROMPT_TOKENS]
-    return {"prompt_ids": prompt_ids, "warm": WARM_TOKENS, "tokens": tokens}
+    return {"prompt_ids": prompt_of(model), "warm": WARM_TOKENS, "tokens": tokens}
 
 
 def context_of(order: Order) -> int:

@@ -47,8 +47,9 @@ class Span:
 
     @property
     def kind(self) -> str:
-        """What it is, without the numbers of its layers: `down + attention`."""
-        return re.sub(r" [0-9-]+", "", self.what).replace(", ", " + ")
+        """What it is, without the numbers of its layers: `down + attention`, `layers`."""
+        bare = re.sub(r" [0-9-]+", "", self.what).replace(", ", " + ")
+        return re.sub(r"\blayer\b", "layers", bare)
 
     @property
     def colour(self) -> str:

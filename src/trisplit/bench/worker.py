@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -48,40 +47,69 @@ def _decoder(line: Line, facts: Facts) -> None:
     asyncio.run(line.serve({"detail": f"onnxruntime {onnxruntime.__version__}"}, answer))
 
 
-def _chain(line: Line, facts: Facts) -> None:
+def _mesh(line: Line, facts: Facts) -> None:
     """A coordinator in this process, its stations in theirs; on the event loop `trisplit generate` uses."""
     import uvloop
 
-    uvloop.run(_coordinate(line, facts))
+    uvloop.run(_drive(line, facts))
 
 
-async def _coordinate(line: Line, facts: Facts) -> None:
-    from trisplit.bench.mesh import planned
-    from trisplit.machine import rss_bytes
-    from trisplit.mesh.coordinator import Coordinator
-    from trisplit.mesh.fleet import local_stations
-    from trisplit.models.ends import Ends
-    from trisplit.models.model import open_model
+async def _drive(line: Line, facts: Facts) -> None:
+    import msgspec
 
-    model, dtype, threads = open_model(Path(facts["model"])), facts["dtype"], facts["threads"]
-    drawn = planned(model, facts["cut"], facts["stations"], dtype=dtype, context=facts["context"])
-    ends = Ends(model.config, *model.files(model.ends, dtype), threads=threads)
-    names = [share.station for share in drawn.shares]
-    async with local_stations(names) as addresses, Coordinator(model, ends, drawn, addresses) as mesh:
-        async for _ in mesh.load(dtype, context=facts["context"], threads=threads):
-            pass
-        stream = await mesh.open()
+    from trisplit.bench.driven import driven
+    from trisplit.bench.meshes import MeshFacts
 
-        async def step(ids: list[int], position: int) -> int:
-            return int((await mesh.forward(stream, ids, position)).argmax())
+    async with driven(msgspec.convert(facts["mesh"], MeshFacts)) as mesh:
 
         async def answer(order: Order) -> Answer:
-            run = await stretch(step, order)
-            own = {"name": "coordinator", "stages": "embed, head", "weight_bytes": ends.weight_bytes}
-            processes = [*map(asdict, await mesh.facts()), own | {"rss_bytes": rss_bytes()}]
-            return run | {"processes": processes}
+            match order.get("what"):
+                case "lateness":
+                    return await mesh.lateness()
+                case "sessions":
+                    return await mesh.sessions(order)
+                case "prompt":
+                    return await mesh.prompt(order)
+                case _:
+                    return await mesh.stretch(order)
 
-        await line.serve({"detail": drawn.table().title}, answer)
+        await line.serve({"detail": mesh.plan.table().title}, answer)
+
+
+def _stages(line: Line, facts: Facts) -> None:
+    """Every stage of the model alone, one after the other in this process."""
+    from trisplit.bench.alone import Alone
+
+    alone = Alone(Path(facts["model"]), facts["dtype"], threads=facts["threads"], context=facts["context"])
+
+    async def answer(order: Order) -> Answer:
+        return {"stage_ms": alone.stretch(order["warm"], order["tokens"])}
+
+    asyncio.run(line.serve({}, answer))
+
+
+def _nominal(line: Line, facts: Facts) -> None:
+    """A model that waits, in one process and its stages alone: nothing needs to be run to know."""
+    import msgspec
+
+    from trisplit.bench.waiting import Waits
+    from trisplit.mesh.predict import KINDS
+    from trisplit.models.decoder import chunks
+
+    waits = msgspec.convert(facts["waits"], Waits)
+
+    async def answer(order: Order) -> Answer:
+        token_ids = [waits.after(order["prompt_ids"][-1])]
+        for _ in range(order["warm"] + order["tokens"]):
+            token_ids.append(waits.after(token_ids[-1]))
+        return {
+            "token_ids": token_ids,
+            "first_ms": waits.token_ms * len([*chunks(order["prompt_ids"], 0)]),
+            "ms": [waits.token_ms] * order["tokens"],
+            "stage_ms": {kind: [waits.ms(kind)] for kind in KINDS},
+        }
+
+    asyncio.run(line.serve({}, answer))
 
 
 def _reference(line: Line, facts: Facts) -> None:
@@ -120,7 +148,9 @@ def _near_end(line: Line, facts: Facts) -> None:
 
 _RUNNERS: Mapping[str, Callable[[Line, Facts], None]] = {
     "decoder": _decoder,
-    "chain": _chain,
+    "mesh": _mesh,
+    "stages": _stages,
+    "nominal": _nominal,
     "reference": _reference,
     "far end": _far_end,
     "near end": _near_end,

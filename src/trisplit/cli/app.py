@@ -15,7 +15,7 @@ import time
 import typer
 
 from trisplit import __version__
-from trisplit.cli import answer, bench, claims, gate, plan, show, station
+from trisplit.cli import answer, batching, bench, claims, gate, ladder, plan, show, station
 from trisplit.errors import Problem, RequestProblem
 
 app = typer.Typer(
@@ -28,7 +28,9 @@ app = typer.Typer(
 )
 for module in (answer, plan, show, station, claims):
     module.add_to(app)
+ladder.add_to(bench.app)
 app.add_typer(bench.app, name="bench")
+batching.add_to(gate.app)
 app.add_typer(gate.app, name="gate")
 
 

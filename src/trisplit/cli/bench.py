@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from trisplit.errors import RequestProblem, UnknownName
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-    from trisplit.models.convert import Dtype
+from trisplit.cli.typed import TEXTS, counts, dtypes_named, one_dtype, show_rows, some, warn_if_busy, words
+from trisplit.errors import UnknownName
 
 app = typer.Typer(help="Measure: every figure beside what it is compared with.", no_args_is_help=True)
 
@@ -51,51 +44,18 @@ def decode(
     from trisplit.bench.decode import decode as measure
     from trisplit.cli.names import find_model
 
-    kinds, counts = _dtypes(dtypes), _counts(threads)
-    _warn_if_busy(max(counts))
+    kinds, all_threads = dtypes_named(dtypes), counts(threads)
+    warn_if_busy(max(all_threads))
     rows = measure(
         find_model(model),
         dtypes=kinds,
-        threads=counts,
+        threads=all_threads,
         tokens=tokens,
         rounds=rounds,
-        peers=_words(peers),
+        peers=words(peers),
         peers_python=peers_python,
     )
-    _show(asyncio.run(rows), as_json=as_json)
-
-
-@app.command()
-def mesh(
-    model: ModelArgument,
-    stations: Stations = 4,
-    cuts: Annotated[str, typer.Option(metavar="C,…", help="layers, thirds, recut.")] = "layers,thirds,recut",
-    tokens: Tokens = 32,
-    dtype: OneDtype = "f32",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of each process.")] = 1,
-    rounds: Rounds = 5,
-    as_json: AsJson = False,
-) -> None:
-    """What splitting costs: station processes on this machine, beside the decoder in one process."""
-    import asyncio
-
-    from trisplit.bench.mesh import mesh as measure
-    from trisplit.cli.names import find_model
-
-    kinds, groups = _dtypes(dtype), _some(_words(cuts), "cut")
-    if len(kinds) > 1:
-        raise RequestProblem(f"{dtype} is more than one dtype", fix="run the bench once for each")
-    _warn_if_busy(threads)
-    rows = measure(
-        find_model(model),
-        stations=stations,
-        cuts=groups,
-        tokens=tokens,
-        dtype=kinds[0],
-        threads=threads,
-        rounds=rounds,
-    )
-    _show(asyncio.run(rows), as_json=as_json)
+    show_rows(asyncio.run(rows), as_json=as_json)
 
 
 @app.command()
@@ -114,9 +74,9 @@ def dtypes(
     from trisplit.cli.names import fetched, find_model
     from trisplit.machine import free_cores
 
-    kinds = _dtypes(dtypes)
-    if text not in _TEXTS:
-        raise UnknownName("text", text, _TEXTS)
+    kinds = dtypes_named(dtypes)
+    if text not in TEXTS:
+        raise UnknownName("text", text, TEXTS)
     rows = measure(
         find_model(model),
         [article.text for article in held_out(read_articles(fetched(text)))],
@@ -125,7 +85,7 @@ def dtypes(
         dtypes=kinds,
         threads=threads or free_cores(),
     )
-    _show(rows, as_json=as_json)
+    show_rows(rows, as_json=as_json)
 
 
 @app.command()
@@ -142,9 +102,9 @@ def memory(
     from trisplit.bench.memory import memory as measure
     from trisplit.cli.names import find_model
 
-    kinds = _dtypes(dtype)
+    kinds = dtypes_named(dtype)
     rows = measure(find_model(model), stations=stations, cut=cut, dtypes=kinds)
-    _show(asyncio.run(rows), as_json=as_json)
+    show_rows(asyncio.run(rows), as_json=as_json)
 
 
 @app.command()
@@ -158,7 +118,7 @@ def wire(
 
     from trisplit.bench.wire import wire as measure
 
-    _show([asyncio.run(measure(iterations=iterations, rounds=rounds))], as_json=as_json)
+    show_rows([asyncio.run(measure(iterations=iterations, rounds=rounds))], as_json=as_json)
 
 
 @app.command()
@@ -180,7 +140,7 @@ def failover(
     from trisplit.bench.failover import failover as measure
     from trisplit.cli.names import find_model
 
-    kinds, hows = _dtypes(dtype), _some(_words(how), "way to lose a station")
+    hows = some(words(how), "way to lose a station")
     for each in hows:
         if each not in HOWS:
             raise UnknownName("way to lose a station", each, HOWS)
@@ -190,58 +150,8 @@ def failover(
         cut=cut,
         topology=topology,
         tokens=tokens,
-        dtype=kinds[0],
+        dtype=one_dtype(dtype),
         threads=threads,
         hows=hows,
     )
-    _show(uvloop.run(rows), as_json=as_json)
-
-
-# --- what a person typed --------------------------------------------------------------------------
-
-_TEXTS = ("wiki", "brown")
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in (part.strip() for part in text.split(",")) if word]
-
-
-def _dtypes(text: str) -> list[Dtype]:
-    from trisplit.models.convert import DTYPES
-
-    known: dict[str, Dtype] = {dtype: dtype for dtype in DTYPES}
-    words = _words(text)
-    for word in words:
-        if word not in known:
-            raise UnknownName("dtype", word, known)
-    return [known[word] for word in _some(words, "dtype")]
-
-
-def _counts(text: str) -> list[int]:
-    for word in _some(_words(text), "number of threads"):
-        if not word.isdecimal() or not 1 <= int(word) <= 1024:
-            raise RequestProblem(f"{word!r} is no number of threads", fix="write --threads 1,2")
-    return [int(word) for word in _words(text)]
-
-
-def _some(words: Sequence[str], what: str) -> Sequence[str]:
-    if not words:
-        raise RequestProblem(f"no {what} was named", fix="name at least one")
-    return words
-
-
-def _warn_if_busy(threads: int) -> None:
-    """More threads than free cores halve the speed of any engine."""
-    from trisplit.machine import free_cores
-
-    if threads > free_cores():
-        print(f"{threads} threads, and {free_cores()} free cores: expect poor figures", file=sys.stderr)
-
-
-def _show(rows: Iterable[DataclassInstance], *, as_json: bool) -> None:
-    from trisplit.bench.report import Report
-    from trisplit.machine import this_machine
-
-    command = shlex.join(["trisplit", *sys.argv[1:]])
-    report = Report(rows=list(rows), machine=this_machine(), command=command)
-    print(report.json() if as_json else report.table())
+    show_rows(uvloop.run(rows), as_json=as_json)

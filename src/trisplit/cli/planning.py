@@ -124,9 +124,9 @@ def _profile(wish: Wish) -> Profile:
     """What the file says, and over it what was typed."""
     profile = read_profile(wish.profile) if wish.profile else Profile()
     if wish.one_way_ms is not None:
-        profile = replace(profile, links=_links(wish.one_way_ms))
+        profile = replace(profile, links=links_typed(wish.one_way_ms))
     if wish.stage_ms is not None:
-        profile = replace(profile, stages=_stages(wish.stage_ms))
+        profile = replace(profile, stages=stages_typed(wish.stage_ms))
     if wish.ends_ms is not None:
         if not 0 <= wish.ends_ms <= 1e9:
             raise RequestProblem(f"--ends-ms {wish.ends_ms:g} makes no sense", fix="use 0 or more")
@@ -134,7 +134,7 @@ def _profile(wish: Wish) -> Profile:
     return profile
 
 
-def _links(text: str) -> Links:
+def links_typed(text: str) -> Links:
     """A number of milliseconds, or a file of rows of them."""
     try:
         return convert({"one_way_ms": float(text)}, type=Links)
@@ -144,7 +144,8 @@ def _links(text: str) -> Links:
         return Links(read_matrix(Path(text)))
 
 
-def _stages(text: str) -> Stages:
+def stages_typed(text: str) -> Stages:
+    """Three times with commas between them."""
     try:
         return convert({"p50_ms": [float(ms) for ms in text.split(",")]}, type=Stages)
     except ValueError as error:

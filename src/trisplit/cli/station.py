@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from trisplit.mesh.station import Build
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,6 +36,8 @@ def station(
     ),
     as_json: bool = typer.Option(False, "--json", help="Announce each address as one JSON object."),
     until_stdin_closes: bool = typer.Option(False, hidden=True, help="End when standard input ends."),
+    repeat: int = typer.Option(1, min=1, hidden=True, help="For benches: run every stage so often."),
+    waits: str = typer.Option("", hidden=True, help="For benches: wait instead, as told in JSON."),
 ) -> None:
     """Start an empty station, or several: it holds nothing until a coordinator loads it."""
     if until_stdin_closes:
@@ -54,10 +60,22 @@ def station(
     async def serve_all() -> None:
         places = neighbours(listen, count)
         names = [f"{name}-{i}" if name and count > 1 else name for i in range(1, count + 1)]
-        each = partial(serve, announce=announce, trust=trust, tls=tls)
+        each = partial(serve, announce=announce, trust=trust, tls=tls, build=_build(repeat, waits))
         await asyncio.gather(*(each(place, name=n) for place, n in zip(places, names)))
 
     uvloop.run(serve_all())
+
+
+def _build(repeat: int, waits: str) -> Build:
+    """How what is to be held is made: from weights, unless a bench asks for something else."""
+    from trisplit.mesh.loading import build
+
+    if repeat == 1 and not waits:
+        return build
+    from trisplit.bench.builds import repeating, waiting
+    from trisplit.bench.waiting import read_waits
+
+    return waiting(read_waits(waits), repeat) if waits else repeating(repeat)
 
 
 def _end_with_stdin() -> None:

@@ -87,6 +87,11 @@ class Coordinator:
         """Who holds what now."""
         return self._members.plan
 
+    @property
+    def members(self) -> Membership:
+        """The stations, and how they are told where to send."""
+        return self._members
+
     async def __aenter__(self) -> Coordinator:
         peers = Peers(self._silence_s, self._trust)
         self._members = Membership(self._plan, peers, self._addresses, self._between, self._routed)

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -22,11 +22,15 @@ _SEE_STDERR: Final = "what it printed on standard error says why"
 
 @asynccontextmanager
 async def local_stations(
-    names: Sequence[str], *, secret: bytes | None = None
+    names: Sequence[str],
+    *,
+    secret: bytes | None = None,
+    options: Mapping[str, Sequence[str]] | None = None,
 ) -> AsyncIterator[dict[str, str]]:
     """Starts a station process for each name; yields name → HOST:PORT; ends them whatever happens.
 
     With a `secret` the stations ask for it; without one they ask for none, whatever the environment says.
+    `options` are more of the command line, by name.
 
     Each child watches its standard input, which is a pipe held by this process alone, so that it
     ends too when this process is killed. It is in a session of its own: Ctrl-C is ours to handle.
@@ -34,19 +38,19 @@ async def local_stations(
     processes: list[asyncio.subprocess.Process] = []
     try:
         for name in names:
-            processes.append(await _start(name, secret))  # noqa: PERF401  # what has started must be ended
+            processes.append(await _start(name, secret, (options or {}).get(name, ())))  # noqa: PERF401  # what has started must be ended
         addresses = await asyncio.gather(*map(_address, processes, names))
         yield dict(zip(names, addresses))
     finally:
         await _end(processes)
 
 
-async def _start(name: str, secret: bytes | None) -> asyncio.subprocess.Process:
+async def _start(name: str, secret: bytes | None, options: Sequence[str]) -> asyncio.subprocess.Process:
     environment = {**os.environb, VARIABLE.encode(): secret or b""}
     try:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "trisplit", "station", "--listen", "127.0.0.1:0", "--name", name),
-            *("--json", "--until-stdin-closes"),
+            *("--json", "--until-stdin-closes", *options),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=environment,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from trisplit.errors import CheckpointProblem, PeerProblem, RequestProblem
-from trisplit.machine import usable_cores
+from trisplit.machine import gather_into_huge_pages, return_free_memory, usable_cores
 from trisplit.mesh.fetching import Supplier, fetch
 from trisplit.mesh.group import LoadedGroup
+from trisplit.mesh.holding import Held
 from trisplit.models.config import ModelConfig, Stage
 from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.description import unpack
@@ -28,6 +29,8 @@ OFFER_DEADLINE_S: Final = 3600.0  # others may be served first, and every stage 
 _TELL_EVERY_S: Final = 0.2
 _MOST_HEADER_BYTES: Final = 2**16  # of a file, beside its weights
 _SAME_MODEL: Final = "give both the same model, or have the coordinator send it: --weights auto"
+
+Tell = Callable[[Loading | Need], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +140,27 @@ def _stages(group: GroupSpec, config: ModelConfig) -> tuple[Stage, ...]:
     return stages
 
 
+async def build(said: Load, supplier: Supplier, tell: Tell) -> Held:
+    """What a station holds once it has done as it was told. Problems as of `understand` and `Loader`."""
+    order = await asyncio.to_thread(understand, said)
+    async with aclosing(Loader(order, supplier, tell).build()) as built:
+        groups = {group.number: group async for group in built}
+    equal = await asyncio.to_thread(_settle, groups.values(), said.sessions)
+    return Held(groups, equal, order.kv_bytes_per_token, said.sessions)
+
+
+def _settle(groups: Iterable[LoadedGroup], sessions: int) -> bool:
+    """What is done once all is loaded; whether rows may pass together."""
+    equal = all(group.session.rows_equal(sessions) for group in groups)
+    return_free_memory()  # what converting has used is of no use any more
+    gather_into_huge_pages()
+    return equal
+
+
 class Loader:
     """Carries out one order; `tell` is told how far it is, and what is asked of the coordinator."""
 
-    def __init__(self, order: Order, supplier: Supplier, tell: Callable[[Loading | Need], None]) -> None:
+    def __init__(self, order: Order, supplier: Supplier, tell: Tell) -> None:
         self._order, self._supplier, self._tell = order, supplier, tell
         self._copy = order.own
         self._done = 0

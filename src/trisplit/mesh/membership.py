@@ -19,7 +19,7 @@ from trisplit.mesh.pushing import How, Progress, Stock
 from trisplit.mesh.ways import ways, with_routes
 from trisplit.wire.frame import Activation
 from trisplit.wire.greeting import VERSION, Hello
-from trisplit.wire.messages import Adopt, Join, Joined, Load, Message, Way
+from trisplit.wire.messages import Adopt, Join, Joined, Load, Message, Recall, Recalled, Visit, Way
 
 JOIN_DEADLINE_S: Final = 30.0  # more than a station gives its successors to answer
 ANSWER_DEADLINE_S: Final = 10.0
@@ -38,6 +38,7 @@ class Membership:
     addresses: Mapping[str, str]
     between: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     routed: bool = False
+    batched: bool = False
     mesh: str = field(default_factory=lambda: secrets.token_hex(8))
     how: How = field(init=False)  # as of the last load
 
@@ -58,6 +59,7 @@ class Membership:
         """Connects to a station. PeerProblem when it cannot be reached or works for another."""
         hello = Hello(VERSION, mesh=self.mesh, role="coordinator", name="coordinator")
         await self.peers.meet(name, self.addresses[name], hello, on_activation)
+        self.peers[name].link.batched = self.batched
 
     async def load(self, stock: Stock, names: Collection[str] = ()) -> AsyncGenerator[Progress, None]:
         """Has these stations, or all, build what they hold; those that hold nothing have everything ready."""
@@ -88,10 +90,25 @@ class Membership:
         for peer in self.peers:
             those = [self._held(way, held) for way in told.get(peer.name, ())]
             ahead = tuple(group for group in early if self.home(group) is peer)
-            word = Join(tuple(those), self.end, peer.name, tuple(without), ahead, rewrites)
+            word = Join(tuple(those), self.end, peer.name, tuple(without), ahead, rewrites, self.batched)
             joining.append(self.peers.question(peer, word, Joined))
         for joined in joining:
             await self.peers.wait(joined, JOIN_DEADLINE_S, "the stations' connections to each other")
+
+    async def tune(self, *, batched: bool, routed: bool) -> None:
+        """Has everybody send by these levers from now on, between one trip and the next."""
+        self.batched, self.routed = batched, routed
+        for peer in self.peers:
+            peer.link.batched = batched
+        await self.join()
+
+    async def visits(self, stream: int) -> dict[str, tuple[Visit, ...]]:
+        """Which rows of a stream have passed each station lately, and when."""
+        found = {}
+        for peer in self.peers:
+            said = await self.peers.ask(peer, Recall(stream), Recalled, ANSWER_DEADLINE_S)
+            found[peer.name] = said.visits
+        return found
 
     def _held(self, way: Way, held: Collection[int]) -> Way:
         return msgspec.structs.replace(way, held=True) if way.target in held else way

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final, TypeVar
 
 from trisplit.errors import PeerProblem, Problem
@@ -166,6 +167,8 @@ class Peers:
 
     async def _ping(self) -> None:
         """Asks every station again and again whether it lives; one that is silent for long is lost."""
+        if self._silence_s == inf:
+            return
         loop = asyncio.get_running_loop()
         while True:
             slept_s = loop.time()

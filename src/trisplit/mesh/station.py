@@ -7,24 +7,22 @@ import contextlib
 import logging
 import os
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from functools import partial
 from typing import Final
 
 from trisplit.errors import OwnProblem, PeerProblem, Problem, RequestProblem
-from trisplit.machine import cpu_kind, gather_into_huge_pages, return_free_memory, rss_bytes
+from trisplit.machine import cpu_kind, rss_bytes
 from trisplit.mesh.address import Address, host_and_port
 from trisplit.mesh.calling import connect
 from trisplit.mesh.door import Tally
 from trisplit.mesh.facts import RUNTIME
 from trisplit.mesh.fetching import Supplier
-from trisplit.mesh.group import LoadedGroup
 from trisplit.mesh.holding import Held
 from trisplit.mesh.keeping import Keeper
 from trisplit.mesh.link import Link, fault
-from trisplit.mesh.loading import Loader, understand
+from trisplit.mesh.loading import Tell, build
 from trisplit.mesh.onward import Onward, Send
 from trisplit.mesh.runner import Runner
 from trisplit.mesh.server import listen
@@ -58,6 +56,8 @@ from trisplit.wire.messages import (
 )
 from trisplit.wire.session import Said
 
+Build = Callable[[Load, Supplier, Tell], Awaitable[Held]]
+
 CONNECT_DEADLINE_S: Final = 10.0
 
 _LOG = logging.getLogger(__name__)
@@ -66,8 +66,9 @@ _LOG = logging.getLogger(__name__)
 class Station:
     """Holds stages for one coordinator at a time and passes frames along."""
 
-    def __init__(self, name: str, trust: Trust = NOBODY) -> None:
-        self.name = name
+    def __init__(self, name: str, trust: Trust = NOBODY, build: Build = build) -> None:
+        """`build` makes what an order to load asks for."""
+        self.name, self._build_with = name, build
         self.tally = Tally()
         self._trust = trust
         self._coordinator: Link | None = None
@@ -149,7 +150,9 @@ class Station:
             case Replay():
                 self._keeper.replay(said.targets, said.streams)
             case Recall():
-                link.send(Recalled(tuple(self._holding().visits)))
+                visits = self._holding().visits
+                of_stream = tuple(visit for visit in visits if visit.stream == said.stream)
+                link.send(Recalled(said.stream, of_stream))
             case Bye() | Fault():
                 pass  # the next wait says why the link has ended
             case Ask():
@@ -180,12 +183,8 @@ class Station:
 
     async def _build(self, link: Link, said: Load) -> Held:
         """Builds the sessions asked for, telling the coordinator how far it is and what is not here."""
-        order = await asyncio.to_thread(understand, said)
-        loader = Loader(order, Supplier(link.send, partial(self._hear_while_loading, link)), link.send)
-        async with aclosing(loader.build()) as built:
-            groups = {group.number: group async for group in built}
-        equal = await asyncio.to_thread(_settle, groups.values(), said.sessions)
-        return Held(groups, equal, order.kv_bytes_per_token, said.sessions)
+        supplier = Supplier(link.send, partial(self._hear_while_loading, link))
+        return await self._build_with(said, supplier, link.send)
 
     async def _adopt(self, link: Link, said: Load) -> Loaded | Refused:
         """Builds groups whose station was lost, beside those that are here."""
@@ -225,6 +224,8 @@ class Station:
             if self._keeps and way.target != order.end and (way.held or way.target not in held.groups):
                 kept.add(way.target)
         self._keeper.point(onward, order, kept=kept)
+        for each in (link, *self._links.values()):
+            each.batched = order.batched
 
     async def _sender(self, link: Link, way: Way) -> Send:
         """Who brings frames where a way leads."""
@@ -306,14 +307,6 @@ class Station:
                 self._coordinator.send(fault(problem, stream))
 
 
-def _settle(groups: Iterable[LoadedGroup], sessions: int) -> bool:
-    """What is done once all is loaded; whether rows may pass together."""
-    equal = all(group.session.rows_equal(sessions) for group in groups)
-    return_free_memory()  # what converting has used is of no use any more
-    gather_into_huge_pages()
-    return equal
-
-
 def _unheard(_: Activation) -> None:
     """Rows of a station that was given up."""
 
@@ -325,6 +318,7 @@ async def serve(
     announce: Callable[[str], None],
     trust: Trust = NOBODY,
     tls: ssl.SSLContext | None = None,
+    build: Build = build,
 ) -> None:
     """Listens and serves until cancelled; `announce` is told the address it got.
 
@@ -332,7 +326,7 @@ async def serve(
     no secret.
     """
     host, port = host_and_port(listen_at)
-    station = Station(name or f"station-{os.getpid()}", trust)
+    station = Station(name or f"station-{os.getpid()}", trust, build)
     welcome = Welcome(VERSION, station.name, os.getpid(), cpu_kind(), RUNTIME)
     server = await listen(
         host, port, welcome=welcome, accept=station.accept, trust=trust, tls=tls, tally=station.tally

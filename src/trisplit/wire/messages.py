@@ -148,7 +148,8 @@ class Join(Word, frozen=True):
 
     Frames for group `end`, where a trip ends, are for the coordinator. Links that are needed no more are
     closed, the others stay. Groups that start `ahead` wait for two rows of a decoded token, the early one and
-    their input; with `rewrites` its keys and values are in the end those of the input.
+    their input; with `rewrites` its keys and values are in the end those of the input. `batched`: what leaves
+    together leaves as one message.
     """
 
     ways: tuple[Way, ...]
@@ -157,6 +158,7 @@ class Join(Word, frozen=True):
     without: tuple[Name, ...]
     ahead: tuple[U16, ...]
     rewrites: bool
+    batched: bool
 
 
 class Joined(Word, frozen=True):
@@ -247,7 +249,9 @@ class Adopt(Word, frozen=True):
 
 
 class Recall(Word, frozen=True):
-    """Which rows have passed you lately, and when?"""
+    """Which rows of a stream have passed you lately, and when?"""
+
+    stream: Stream
 
 
 class Visit(Part, frozen=True):
@@ -262,8 +266,9 @@ class Visit(Part, frozen=True):
 
 
 class Recalled(Word, frozen=True):
-    """The last visits, oldest first; a station remembers some thousands."""
+    """The last visits of a stream, oldest first; a station remembers some thousands of all."""
 
+    stream: Stream
     visits: tuple[Visit, ...]
 
 
