@@ -82,7 +82,7 @@ class Fuzzer:
     async def as_coordinator(self, mesh: Coordinator, stream: Stream) -> None:
         """A coordinator that was sound until now, on its own link."""
         link = mesh._peers["s1"].link
-        self.burst(link._transport, words_of(mesh, stream), link._session._to_send)
+        self.burst(link._transport, words_of(mesh, stream), link.session._to_send)
         await asyncio.wait([asyncio.create_task(link.wait_closed())], timeout=0.05)
 
     async def as_member(self, mesh: Coordinator, stream: Stream) -> None:

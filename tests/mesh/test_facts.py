@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from trisplit.machine import cpu_kind
-from trisplit.mesh.facts import RUNTIME, StationFacts, mixed, of_this_process
+from trisplit.mesh.facts import StationFacts, mixed, of_this_process, runtime
 
 
-def station(name: str, cpu: str, runtime: str = RUNTIME, weight_bytes: int = 1) -> StationFacts:
+def station(name: str, cpu: str, runtime: str = runtime(), weight_bytes: int = 1) -> StationFacts:
     return StationFacts(
         name=name, stages="", weight_bytes=weight_bytes, kv_bytes=0, rss_bytes=0, cpu=cpu, runtime=runtime
     )
@@ -17,7 +17,7 @@ def station(name: str, cpu: str, runtime: str = RUNTIME, weight_bytes: int = 1) 
 def test_this_process_knows_its_kind() -> None:
     own = of_this_process("here", "embed", 5, 6)
     assert (own.name, own.stages, own.weight_bytes, own.kv_bytes) == ("here", "embed", 5, 6)
-    assert (own.cpu, own.runtime) == (cpu_kind(), RUNTIME)
+    assert (own.cpu, own.runtime) == (cpu_kind(), runtime())
     assert own.rss_bytes
     assert own.streams is None
 
@@ -37,7 +37,7 @@ def test_of_one_kind_there_is_nothing_to_say(facts: list[StationFacts]) -> None:
 
 def test_of_several_kinds_everybody_is_named() -> None:
     facts = [station("s1", "x"), station("s2", "y"), station("s3", "x"), station("s4", "x", "another")]
-    told = f"processes are of 3 kinds (s1, s3: x, {RUNTIME}; s2: y, {RUNTIME}; s4: x, another)"
+    told = f"processes are of 3 kinds (s1, s3: x, {runtime()}; s2: y, {runtime()}; s4: x, another)"
     assert mixed(facts) == told
 
 

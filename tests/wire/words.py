@@ -135,10 +135,12 @@ EXAMPLES: dict[str, Said] = {
         Answered("stop", 9, 0.5, 30.5, 12.25),
         Report(),
         Reported(
-            *("models/tiny", "f32", "layers", "ring", 2, 512, 1, 8, 3, 1, 40, 5, 6, 7.5),
+            *("models/tiny", "f32", "layers", "ring", 2, 512, 1, 8, 3, 1, 40, 5, 6, 1, 7.5),
             stations=(
-                StationReport("s1", "layers 0-1", 1, 2, 3, 4, 5, 6, 7.5, 0.25, "a cpu", "a runtime 1.2"),
-                StationReport("coordinator", "", 0, 0, None, None, None, None, None, None, "a cpu", ""),
+                StationReport(
+                    "s1", "layers 0-1", 1, 2, 3, 4, 5, 6, 7.5, 1, 0.25, 4242, "a cpu", "a runtime 1.2"
+                ),
+                StationReport("coordinator", "", 0, 0, *[None] * 8, "a cpu", ""),
             ),
             spares=("s2",),
             mixed="",
@@ -200,8 +202,20 @@ maybe_ms = st.none() | floats(0, 1e12)
 maybe_u64 = st.none() | u64
 station_reports = st.builds(
     StationReport,
-    *(texts, texts, u64, u64, maybe_u64, maybe_u64, st.none() | u32, maybe_u64, maybe_ms, maybe_ms),
-    *(texts, texts),
+    *(
+        texts,
+        texts,
+        u64,
+        u64,
+        maybe_u64,
+        maybe_u64,
+        st.none() | u32,
+        maybe_u64,
+        maybe_ms,
+        maybe_u64,
+        maybe_ms,
+    ),
+    *(st.none() | u32, texts, texts),
 )
 loads = st.builds(
     Load,
@@ -306,7 +320,7 @@ any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Report),
     st.builds(
         Reported,
-        *(texts, texts, texts, texts, u32, positive, positive, positive, u32, u32, u64, u64, u64),
+        *(texts, texts, texts, texts, u32, positive, positive, positive, u32, u32, u64, u64, u64, u64),
         floats(0, 1e12),
         st.lists(station_reports, max_size=3).map(tuple),
         st.lists(texts, max_size=3).map(tuple),

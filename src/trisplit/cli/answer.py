@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from typing import Annotated
 
 import typer
 
 from trisplit.cli.options import AsJson, Choosing, ModelArgument, Running, Trusting
 from trisplit.cli.unfold import unfolded
+from trisplit.errors import RequestProblem
 
 
 def add_to(app: typer.Typer) -> None:
@@ -18,13 +20,18 @@ def add_to(app: typer.Typer) -> None:
 
 
 def generate(
-    model: ModelArgument,
-    prompt: Annotated[
-        str, typer.Argument(metavar="PROMPT", help="The text to continue; - reads it from standard input.")
+    model: Annotated[
+        str, typer.Argument(metavar="[MODEL]", help="As for `inspect`; left out with --mesh, which has one.")
     ],
     running: Running,
     choosing: Choosing,
     trusting: Trusting,
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="The text to continue; - reads standard input.")
+    ] = None,
+    mesh: Annotated[
+        str, typer.Option(metavar="[wss://]HOST:PORT", help="Ask the mesh that `trisplit up` holds up there.")
+    ] = "",
     as_chat: Annotated[bool, typer.Option("--chat", help="Ask as a chat message.")] = False,
     max_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 128,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given again.")] = None,
@@ -32,24 +39,47 @@ def generate(
     check: Annotated[bool, typer.Option("--check", help="Also run in one process and compare.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a prompt, in this process or split over stations."""
+    """Continue a prompt: in this process, split over stations, or by a mesh that is up."""
     import uvloop
 
-    from trisplit.cli import asking
     from trisplit.models.wish import Wish
 
-    where = running.settings(trusting)
+    asked = _prompt_for_mesh(model, prompt, running, check) if mesh else prompt
+    if asked is None:
+        raise RequestProblem("no prompt was given", fix="write it after the model")
     wish = Wish(
-        prompt=sys.stdin.read() if prompt == "-" else prompt,
+        prompt=sys.stdin.read() if asked == "-" else asked,
         as_chat=as_chat,
         sampling=choosing.sampling(),
         max_tokens=max_tokens,
         stop=tuple(stop or ()),
         ignore_eos=ignore_eos,
     )
+    if mesh:
+        from trisplit.cli import remote
+
+        uvloop.run(remote.ask(mesh, wish, trusting.trust(), as_json=as_json))
+        return
+    from trisplit.cli import asking
+
+    where = running.settings(trusting)
     answered = uvloop.run(asking.ask(model, wish, where, check=check, as_json=as_json))
     if answered.identical_to_one_machine is False:
         raise typer.Exit(1)
+
+
+def _prompt_for_mesh(first: str, second: str | None, running: Running, check: bool) -> str:
+    """The one argument there is with --mesh. RequestProblem for what only makes sense without."""
+    if second is not None:
+        what = "a model was given, and a mesh has its own"
+        raise RequestProblem(what, fix="leave the model out, or --mesh")
+    given = [f"--{field.name}" for field in fields(running) if getattr(running, field.name) != field.default]
+    if check:
+        given.append("--check")
+    if given:
+        what = f"{', '.join(given)} cannot be chosen with --mesh: it was brought up with its own"
+        raise RequestProblem(what, fix="leave it out, or bring up another mesh")
+    return first
 
 
 def chat(

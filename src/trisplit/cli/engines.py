@@ -37,7 +37,8 @@ MOST_STATIONS = 1000
 class Settings:
     """How a model is run, whatever it is asked. `stations` is a number of local processes, or addresses.
 
-    `spares` are started beside that number, or are the last of those addresses.
+    `spares` are started beside that number, or are the last of those addresses. What `recovers` goes on
+    when a station is lost.
     """
 
     stations: str = "0"
@@ -49,6 +50,7 @@ class Settings:
     context: int | None = None
     sessions: int = 1
     spares: int = 0
+    recovers: bool = False
     trust: Trust = NOBODY
 
     @property
@@ -97,8 +99,6 @@ def settings(
     context: int | None,
     weights: str = "auto",
     topology: str = "ring",
-    sessions: int = 1,
-    spares: int = 0,
     secret_file: Path | None = None,
     ca: Path | None = None,
 ) -> Settings:
@@ -123,8 +123,6 @@ def settings(
         weights=where,
         threads=threads,
         context=context,
-        sessions=sessions,
-        spares=spares,
         trust=read_trust(secret_file, ca),
     )
     _ = chosen.addresses, chosen.processes  # to be refused now, if they are to be
@@ -271,10 +269,12 @@ async def _loaded(
 ) -> AsyncIterator[Mesh]:
     threads = s.threads or 1
     ends = _ends(model, s, threads) if s.topology != "ring" else None
-    async with Coordinator(model, ends, drawn, addresses, sessions=s.sessions, trust=s.trust) as coordinator:
+    async with Coordinator(
+        model, ends, drawn, addresses, sessions=s.sessions, recovers=s.recovers, trust=s.trust
+    ) as coordinator:
         with bars() as show:
-            how = {"context": context, "threads": threads}
-            async for step in coordinator.load(s.dtype, weights=s.weights, **how):
+            load = coordinator.load(s.dtype, context=context, threads=threads, weights=s.weights)
+            async for step in load:
                 what = f"{size(step.done_bytes)} of {size(step.total_bytes)}, {step.what}"
                 show.advance(f"station {step.station}", step.done_bytes, step.total_bytes, what)
         yield Mesh(coordinator, context, threads)

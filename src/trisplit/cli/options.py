@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from trisplit.cli.engines import Settings
+    from trisplit.mesh.trust import Trust
     from trisplit.models.sampling import Sampling
 
 ModelArgument = Annotated[
@@ -37,6 +38,12 @@ class Trusting:
         Path | None,
         typer.Option(metavar="FILE", help="Certificates to trust wss:// by; default: the system's."),
     ] = None
+
+    def trust(self) -> Trust:
+        """The same, read."""
+        from trisplit.mesh.trust import read_trust
+
+        return read_trust(self.secret_file, self.ca)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

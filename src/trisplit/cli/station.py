@@ -49,7 +49,7 @@ def station(
     import uvloop
 
     from trisplit.mesh.address import neighbours
-    from trisplit.mesh.station import serve
+    from trisplit.mesh.serve import serve
     from trisplit.mesh.trust import read_trust, station_tls
 
     trust, tls = read_trust(secret_file, ca), station_tls(cert, key)

@@ -74,6 +74,7 @@ class Coordinator:
         self._recovers, self._routed = recovers, routed and not recovers
         self._limits = dict(limits or {})
         self.recoveries: list[Recovered] = []
+        self.last_loss: Loss | None = None
         self._streams: dict[int, Stream] = {}
         self._opened = 0
         self._free = asyncio.Semaphore(sessions)
@@ -145,7 +146,7 @@ class Coordinator:
     async def _guard(self) -> None:
         """Sees to what is lost, one loss after the other."""
         while True:
-            loss = await self._members.peers.losses.get()
+            self.last_loss = loss = await self._members.peers.losses.get()
             if not self._recovers or not self._whole.is_set():
                 self._members.peers.fail(loss.problem)
                 return

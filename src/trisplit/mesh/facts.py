@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
-
-import onnxruntime
+from functools import cache
+from importlib.metadata import version
 
 from trisplit.errors import Problem
 from trisplit.machine import cpu_kind, rss_bytes
@@ -15,7 +14,11 @@ from trisplit.mesh.peers import Peer, Peers
 from trisplit.mesh.plan import Share
 from trisplit.wire.messages import Ask, Facts
 
-RUNTIME: Final = f"onnxruntime {onnxruntime.__version__}"
+
+@cache
+def runtime() -> str:
+    """What runs stages here, and its version; told without loading it, which those who only ask never do."""
+    return f"onnxruntime {version('onnxruntime')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,7 @@ class StationFacts:
     streams: int | None = None
     frames: int | None = None
     busy_ms: float | None = None
+    refused: int | None = None
     round_trip_ms: float | None = None
     pid: int | None = None
 
@@ -50,7 +54,7 @@ def of_this_process(name: str, stages: str, weight_bytes: int, kv_bytes: int = 0
         kv_bytes=kv_bytes,
         rss_bytes=rss_bytes(),
         cpu=cpu_kind(),
-        runtime=RUNTIME,
+        runtime=runtime(),
     )
 
 
@@ -87,6 +91,7 @@ async def _of_station(peers: Peers, share: Share, deadline_s: float, silent: boo
         streams=now.streams if now else None,
         frames=now.frames if now else None,
         busy_ms=now.busy_ms if now else None,
+        refused=now.refused if now else None,
         round_trip_ms=peer.round_trip_ms if peer else None,
         pid=welcome.pid if welcome else None,
     )
@@ -102,7 +107,7 @@ def mixed(facts: Iterable[StationFacts], *, here: bool = False) -> str:
         if one.weight_bytes:
             kinds.setdefault((one.cpu, one.runtime), []).append(one.name)
     if here:
-        kinds.setdefault((cpu_kind(), RUNTIME), []).append("this process")
+        kinds.setdefault((cpu_kind(), runtime()), []).append("this process")
     if len(kinds) < 2:
         return ""
     told = (f"{', '.join(names)}: {cpu}, {runtime}" for (cpu, runtime), names in kinds.items())

@@ -61,7 +61,7 @@ class Link:
         self.on_activation: Callable[[Activation], None] | None = None
         self.batched = False
         self.broken_rules = False
-        self._session = session
+        self.session = session
         self._transport = transport
         self._outbox = Outbox(transport)
         self._inbox: deque[tuple[Said, int]] = deque()
@@ -81,8 +81,8 @@ class Link:
         """Say it now; a Fault or Bye is the last. Raises `OwnProblem` out of turn, or why the link ended."""
         if self._end is not None:
             raise self._end
-        self._outbox.put(self._session.send(said), wait=self.batched)
-        if self._session.where == CLOSED:
+        self._outbox.put(self.session.send(said), wait=self.batched)
+        if self.session.where == CLOSED:
             self._stop(None, self._closed(), WSCloseCode.OK, "")
         elif not self._flowing.is_set():
             self._refuse_to_hoard()
@@ -154,7 +154,7 @@ class Link:
         try:
             for one in split(data):
                 if self._end is None:
-                    self._take(self._session.receive(one), len(one), sink)
+                    self._take(self.session.receive(one), len(one), sink)
         except PeerProblem as problem:
             self.accuse(problem.what, problem.fix)
 
@@ -255,7 +255,7 @@ class Link:
         Closing it at once could reset the connection before the peer has read the last word.
         """
         if last is not None:
-            self._outbox.put(self._session.send(last), wait=False)
+            self._outbox.put(self.session.send(last), wait=False)
         self.flush()
         self._transport.send_close(code, _clip(reason, _MAX_CLOSE_BYTES))
         self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._transport.disconnect, False)
@@ -295,12 +295,12 @@ class Ears(WSListener):
     """What picows calls: turns WebSocket frames into words of a `Link`, made once there is a WebSocket."""
 
     def __init__(self, session: Session, peer: str, opened: Callable[[Link], None]) -> None:
-        self._session = session
+        self.session = session
         self._peer = peer
         self._opened = opened
 
     def on_ws_connected(self, transport: WSTransport) -> None:
-        self._link = Link(self._session, transport, self._peer)
+        self._link = Link(self.session, transport, self._peer)
         self._opened(self._link)
 
     def on_ws_frame(self, _transport: WSTransport, frame: WSFrame) -> None:

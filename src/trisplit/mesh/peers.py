@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -169,11 +170,10 @@ class Peers:
         """Asks every station again and again whether it lives; one that is silent for long is lost."""
         if self._silence_s == inf:
             return
-        loop = asyncio.get_running_loop()
         while True:
-            slept_s = loop.time()
+            slept_s = time.monotonic()  # a loop's own clock may tell milliseconds only
             await asyncio.sleep(PING_EVERY_S)
-            now_s = loop.time()
+            now_s = time.monotonic()
             for peer in self:
                 if peer.pinged_s is None:
                     self._send_ping(peer, now_s)
@@ -196,7 +196,7 @@ class Peers:
 
     def _answered(self, peer: Peer) -> None:
         if peer.pinged_s is not None:
-            took_ms = 1e3 * (asyncio.get_running_loop().time() - peer.pinged_s)
+            took_ms = 1e3 * (time.monotonic() - peer.pinged_s)
             peer.round_trip_ms = min(took_ms, peer.round_trip_ms or took_ms)
             peer.pinged_s = None
 
@@ -256,5 +256,7 @@ class Peers:
 
 
 def _lost(peer: Peer, why: Exception) -> StationLost:
-    what = why.what if isinstance(why, Problem) else f"{type(why).__name__}: {why}"
-    return StationLost(f"station {peer.name} was lost: {what}", fix="see its own output")
+    if isinstance(why, Problem):
+        return StationLost(f"station {peer.name} was lost: {why.what}", fix=why.fix)
+    what = f"station {peer.name} was lost: {type(why).__name__}: {why}"
+    return StationLost(what, fix="see its own output")

@@ -5,32 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
 from trisplit.errors import OwnProblem, PeerProblem, Problem, RequestProblem
-from trisplit.machine import cpu_kind, rss_bytes
-from trisplit.mesh.address import Address, host_and_port
+from trisplit.machine import rss_bytes
 from trisplit.mesh.calling import connect
 from trisplit.mesh.door import Tally
-from trisplit.mesh.facts import RUNTIME
 from trisplit.mesh.fetching import Supplier
 from trisplit.mesh.holding import Held
 from trisplit.mesh.keeping import Keeper
 from trisplit.mesh.link import Link, fault
+from trisplit.mesh.listening import next_word
 from trisplit.mesh.loading import Tell, build
 from trisplit.mesh.onward import Onward, Send
 from trisplit.mesh.runner import Runner
-from trisplit.mesh.server import listen
 from trisplit.mesh.tail import told_to_sample
 from trisplit.mesh.trust import NOBODY, Trust
 from trisplit.wire import messages
 from trisplit.wire.frame import SAME_VERSION, Activation
-from trisplit.wire.greeting import VERSION, Hello, Welcome
+from trisplit.wire.greeting import VERSION, Hello
 from trisplit.wire.losses import Refused, Replay, Resume, Resumed, Severed, Survey
 from trisplit.wire.messages import (
     Adopt,
@@ -59,6 +55,7 @@ from trisplit.wire.session import Said
 Build = Callable[[Load, Supplier, Tell], Awaitable[Held]]
 
 CONNECT_DEADLINE_S: Final = 10.0
+SILENCE_S: Final = 30.0  # of a coordinator, which pings three times a second
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,6 +82,9 @@ class Station:
 
     async def accept(self, link: Link) -> None:
         """Serves one connection until it ends: a coordinator's orders, or a station's frames."""
+        if link.hello is not None and link.hello.role == "client":
+            what = f"a client has called station {self.name}, which only coordinators and stations do"
+            raise PeerProblem(what, fix="ask a mesh, where `trisplit up` said it listens")
         if link.hello is not None and link.hello.role == "station":
             mesh = link.hello.mesh
             link.on_activation = lambda said: self._take(said) if mesh == self._mesh else None
@@ -106,7 +106,7 @@ class Station:
         link.on_activation = self._take
         try:
             while True:
-                await self._answer(link, await link.receive(None))
+                await self._answer(link, await next_word(link, SILENCE_S))
         except Problem as problem:  # also that the coordinator has left, which it need not be told
             await link.close_with(problem)
         except Exception as error:
@@ -309,30 +309,3 @@ class Station:
 
 def _unheard(_: Activation) -> None:
     """Rows of a station that was given up."""
-
-
-async def serve(
-    listen_at: str,
-    *,
-    name: str,
-    announce: Callable[[str], None],
-    trust: Trust = NOBODY,
-    tls: ssl.SSLContext | None = None,
-    build: Build = build,
-) -> None:
-    """Listens and serves until cancelled; `announce` is told the address it got.
-
-    RequestProblem when the address cannot be had, or can be reached from other machines and there is
-    no secret.
-    """
-    host, port = host_and_port(listen_at)
-    station = Station(name or f"station-{os.getpid()}", trust, build)
-    welcome = Welcome(VERSION, station.name, os.getpid(), cpu_kind(), RUNTIME)
-    server = await listen(
-        host, port, welcome=welcome, accept=station.accept, trust=trust, tls=tls, tally=station.tally
-    )
-    announce(str(Address(host, server.port, tls is not None)))
-    try:
-        await asyncio.get_running_loop().create_future()
-    finally:
-        await server.close()

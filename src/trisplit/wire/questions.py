@@ -9,8 +9,9 @@ import msgspec
 from trisplit.wire.fields import U32, U64, Milliseconds, Name, Part, Positive, Share, Text, Word
 
 MOST_STOPS: Final = 64
+MOST_CHARACTERS: Final = 2**19  # in UTF-8 at most half of a message
 
-LongText = Annotated[str, msgspec.Meta(max_length=2**19)]
+LongText = Annotated[str, msgspec.Meta(max_length=MOST_CHARACTERS)]
 
 
 class How(Part, frozen=True):
@@ -65,7 +66,8 @@ class Report(Word, frozen=True):
 class StationReport(Part, frozen=True):
     """One process of the mesh; what it did not tell is None, and for a coordinator what it has none of.
 
-    `kv_bytes` is the room for keys and values, `kv_used_bytes` what the `streams` on it have filled.
+    `kv_bytes` is the room for keys and values, `kv_used_bytes` what the `streams` on it have filled;
+    `refused` counts callers it did not let in and peers it has sent away.
     """
 
     name: Text
@@ -77,13 +79,18 @@ class StationReport(Part, frozen=True):
     streams: U32 | None
     frames: U64 | None
     busy_ms: Milliseconds | None
+    refused: U64 | None
     round_trip_ms: Milliseconds | None
+    pid: U32 | None
     cpu: Text
     runtime: Text
 
 
 class Reported(Word, frozen=True):
-    """A mesh and what it does now; `mixed` says why no identity is claimed, if none is."""
+    """A mesh and what it does now; `mixed` says why no identity is claimed, if none is.
+
+    `refused` counts questions, `dropped` clients that left or did not read, `recovered` losses of stations.
+    """
 
     model: Text
     dtype: Name
@@ -98,6 +105,7 @@ class Reported(Word, frozen=True):
     answered: U64
     refused: U64
     dropped: U64
+    recovered: U64
     up_s: Annotated[float, msgspec.Meta(ge=0)]
     stations: tuple[StationReport, ...]
     spares: tuple[Name, ...]

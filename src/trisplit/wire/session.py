@@ -200,6 +200,11 @@ class Session:
         self._to_send = 0
         self._to_hear = 0
 
+    @property
+    def heard(self) -> int:
+        """Frames heard so far, modulo 2³²: another number is a sign of life."""
+        return self._to_hear
+
     def send(self, said: Said) -> bytes:
         """The frame that says it. Raises `OwnProblem`, and stays where it is, when it is not our turn."""
         if isinstance(said, Activation):

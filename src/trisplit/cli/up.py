@@ -1,0 +1,74 @@
+"""`trisplit up`, `status` and `down`: a mesh that stays up for many to ask."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trisplit.cli.options import AsJson, ModelArgument, Running, Trusting
+from trisplit.cli.unfold import unfolded
+from trisplit.errors import RequestProblem
+
+AddressArgument = Annotated[
+    str, typer.Argument(metavar="ADDRESS", help="[wss://]HOST:PORT, as `trisplit up` has printed it.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the commands."""
+    for command in (up, status, down):
+        app.command(command.__name__)(unfolded(command))
+
+
+def up(
+    model: ModelArgument,
+    running: Running,
+    trusting: Trusting,
+    spares: Annotated[
+        int,
+        typer.Option(min=0, help="Stations that wait for another to fail: started beside N, or the last."),
+    ] = 0,
+    sessions: Annotated[int, typer.Option(min=1, max=1024, help="Questions answered at once.")] = 8,
+    waiting: Annotated[int, typer.Option(min=0, help="Questions that may wait for that.")] = 64,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="For clients; beyond loopback only with a secret.")
+    ] = "127.0.0.1:0",
+    cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Speak TLS with clients, by this certificate (PEM).")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key to it.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a mesh up, say its address, and answer `generate --mesh` until it is taken down."""
+    import uvloop
+
+    from trisplit.cli import serving
+    from trisplit.mesh.trust import station_tls
+
+    asked = running.settings(trusting)
+    where = replace(asked, sessions=sessions, spares=spares, recovers=True)
+    if not (where.addresses or where.processes):
+        raise RequestProblem("a mesh has at least one station", fix="say --stations 4, or their addresses")
+    tls = station_tls(cert, key)
+    uvloop.run(serving.hold_up(model, where, listen, tls=tls, most_waiting=waiting, as_json=as_json))
+
+
+def status(address: AddressArgument, trusting: Trusting, as_json: AsJson = False) -> None:
+    """Show the stations of a mesh that is up, and what they do."""
+    import uvloop
+
+    from trisplit.cli import remote
+
+    uvloop.run(remote.show_status(address, trusting.trust(), as_json=as_json))
+
+
+def down(address: AddressArgument, trusting: Trusting) -> None:
+    """Take a mesh down: answers under way are given up, and the stations it started end."""
+    import uvloop
+
+    from trisplit.cli import remote
+
+    uvloop.run(remote.take_down(address, trusting.trust()))
