@@ -17,7 +17,7 @@ from trisplit.mesh.pushing import Stock
 from trisplit.mesh.streams import Stream
 from trisplit.wire.frame import IDS, Activation
 from trisplit.wire.greeting import VERSION, Hello
-from trisplit.wire.messages import Ask, Close, Fence, Open, Ping, Recall, Sample
+from trisplit.wire.messages import Adopt, Ask, Close, Fence, Open, Ping, Sample
 from trisplit.wire.session import Said
 
 PATIENCE_S = 60.0
@@ -81,14 +81,14 @@ class Fuzzer:
 
     async def as_coordinator(self, mesh: Coordinator, stream: Stream) -> None:
         """A coordinator that was sound until now, on its own link."""
-        link = mesh._peers["s1"].link
+        link = mesh._members.link(0)
         self.burst(link._transport, words_of(mesh, stream), link.session._to_send)
         await asyncio.wait([asyncio.create_task(link.wait_closed())], timeout=0.05)
 
     async def as_member(self, mesh: Coordinator, stream: Stream) -> None:
         """A station of the same mesh: its rows are for streams that are open."""
         transport, raw = await raw_call(self._port)
-        say(transport, framed(Hello(VERSION, mesh._mesh, "station", "mad"), 0))
+        say(transport, framed(Hello(VERSION, mesh._members.mesh, "station", "mad"), 0))
         while not raw.heard and not raw.closed.done():
             await asyncio.sleep(0)
         rows = [said for said in words_of(mesh, stream) if isinstance(said, Activation)]
@@ -110,9 +110,9 @@ def words_of(mesh: Coordinator, stream: Stream) -> list[Said]:
     rows = [_rows(mesh, number, at, n) for at, n in ((0, 1), (0, 3), (7, 2))]
     how = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.0, "repetition_penalty": 1.1, "seed": 5}
     sample = Sample(number, 0, (5, 6, 7), **how, end=CONTEXT, stop_ids=())  # type: ignore[arg-type]
-    load = Stock(mesh.model, "f32", "auto").order(mesh.plan.groups, threads=1, context=CONTEXT, sessions=2)
-    orders = (sample, Fence(number, 1), Close(number), Open(number + 1), Ask(), Recall(), Ping(1))
-    return [*rows, *rows, *orders, load, EXAMPLES["Join"]]
+    load = Stock(mesh.model, "f32", "auto").order(mesh.plan.groups, mesh._members.how)
+    orders = (sample, Fence(number, 1), Close(number), Open(number + 1), Ask(), EXAMPLES["Recall"], Ping(1))
+    return [*rows, *rows, *orders, load, Adopt(load), EXAMPLES["Join"]]
 
 
 def _rows(mesh: Coordinator, stream: int, position: int, n: int) -> Activation:

@@ -102,7 +102,7 @@ def hears(address: str, model: Model, kind: type[Message], **facts: object) -> s
 
     async def say() -> str:
         async with Healthy(model, address).mesh("ring") as coordinator:
-            link, stream = coordinator._peers["s1"].link, await coordinator.open()
+            link, stream = coordinator._members.link(0), await coordinator.open()
             if kind is Load:
                 await coordinator.close(stream)
             word = next(said for said in words_of(coordinator, stream) if isinstance(said, kind))
