@@ -47,6 +47,11 @@ class Held:
     frames: int = 0
     busy_ms: float = 0.0
     _ms_a_row: dict[tuple[int, bool], float] = field(default_factory=dict)
+    context: int = field(init=False)
+    """The longest sequence there is room for; a field because every frame asks for it."""
+
+    def __post_init__(self) -> None:
+        self.context = min((group.session.context for group in self.groups.values()), default=0)
 
     @property
     def weight_bytes(self) -> int:
@@ -82,11 +87,6 @@ class Held:
         self.streams[number] = Stream(min(free))
 
     @property
-    def context(self) -> int:
-        """The longest sequence there is room for."""
-        return min((group.session.context for group in self.groups.values()), default=0)
-
-    @property
     def vocab(self) -> int:
         """Ids are below it."""
         return min((group.session.config.vocab for group in self.groups.values()), default=0)
@@ -103,6 +103,7 @@ class Held:
     def adopt(self, others: Held) -> None:
         """Holds these groups too; what streams have done in them is still to come."""
         self.groups |= others.groups
+        self.__post_init__()
         self.rows_equal = self.rows_equal and others.rows_equal
         self.kv_bytes_per_token += others.kv_bytes_per_token
         for stream in self.streams.values():

@@ -16,7 +16,7 @@ SHORT_MS: Final = 50.0  # what may keep the loop from answering a ping
 
 
 class Runner:
-    """What is ready runs in the next turn of the loop, so that what came beside it can run with it."""
+    """Rows of one stream alone run at once; of several in the next turn of the loop, with what came beside."""
 
     def __init__(
         self,
@@ -33,16 +33,20 @@ class Runner:
     def take(self, said: Activation) -> None:
         """A frame has come. PeerProblem when it makes no sense."""
         self._held.take(said)
-        self._soon()
+        if self._is_running:
+            return
+        self._is_running = True
+        if len(self._held.streams) > 1:
+            self._soon()
+        else:  # nothing can come that would run with it
+            self._run()
 
     def stop(self) -> None:
         """Nothing more is run; what a thread still runs leaves nothing."""
         self._is_over = True
 
     def _soon(self) -> None:
-        if not self._is_running:
-            self._is_running = True
-            asyncio.get_running_loop().call_soon(self._run)
+        asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
         works = [] if self._is_over else self._held.next()
@@ -56,11 +60,10 @@ class Runner:
 
     def _finish(self, works: Sequence[Work], result: Callable[[], list[Activation]]) -> None:
         """Sends on what a run has left, and sees to the next."""
-        self._is_running = False
         try:
             for on in result():
                 if not self._is_over:
                     self._send(on)
         except Exception as error:  # of ours, of a sender, or the engine's own: out of memory, above all
             self._failed(error, works[0].said)
-        self._soon()
+        self._soon()  # not now: what we have sent to ourselves would keep the loop from everybody else
