@@ -16,7 +16,7 @@ SHORT_MS: Final = 50.0  # what may keep the loop from answering a ping
 
 
 class Runner:
-    """Rows of one stream alone run at once; of several in the next turn of the loop, with what came beside."""
+    """Rows of a stream alone run at once; of several in the next turn of the loop, with what came beside."""
 
     def __init__(
         self,
