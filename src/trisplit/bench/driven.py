@@ -30,7 +30,7 @@ from trisplit.models.sampling import Sampling
 from trisplit.models.session import Floats
 
 # Nobody is asked whether it lives: of the meshes of a bench all but one should sleep.
-SILENCE_S: Final = math.inf
+SILENCE_S: Final = math.inf  # a mesh that is not its turn is asleep; it is pinged so seldom that none leaves
 
 
 class NoText:

@@ -199,8 +199,11 @@ class Coordinator:
             members.peers.mend()
             async for _ in members.load(self._recovery.stock, [name]):
                 pass
-            await members.join()
-            self._broken = None
+            if all(home in members.peers for home in members.plan.homes):
+                await members.join()
+                self._broken = None
+            elif self._broken is not None:  # another is missing still
+                members.peers.fail(self._broken)
 
     # --- streams ---
 

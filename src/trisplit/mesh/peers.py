@@ -25,6 +25,7 @@ M = TypeVar("M", bound=Message)
 
 CONNECT_DEADLINE_S: Final = 10.0
 PING_EVERY_S: Final = 0.3
+IDLE_PING_EVERY_S: Final = 10.0  # where no silence is a loss: often enough for stations not to leave us
 LOADING_SILENCE_S: Final = 60.0
 SILENCE_S: Final = 10.0  # without an answer to a ping: a station that is busy answers all the same
 
@@ -168,16 +169,15 @@ class Peers:
 
     async def _ping(self) -> None:
         """Asks every station again and again whether it lives; one that is silent for long is lost."""
-        if self._silence_s == inf:
-            return
+        every_s = PING_EVERY_S if self._silence_s < inf else IDLE_PING_EVERY_S
         while True:
             slept_s = time.monotonic()  # a loop's own clock may tell milliseconds only
-            await asyncio.sleep(PING_EVERY_S)
+            await asyncio.sleep(every_s)
             now_s = time.monotonic()
             for peer in self:
                 if peer.pinged_s is None:
                     self._send_ping(peer, now_s)
-                elif now_s - slept_s > 2 * PING_EVERY_S:
+                elif now_s - slept_s > 2 * every_s:
                     peer.pinged_s = now_s  # we were busy ourselves: its answer may wait to be read
                 elif now_s - peer.pinged_s > (limit_s := self._limit_s(peer)):
                     what = f"station {peer.name} did not answer for {limit_s:g} s"
