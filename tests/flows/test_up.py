@@ -423,6 +423,7 @@ def test_a_mesh_that_cannot_be_is_refused_at_once(mesh: Up, model: Path, station
     for words, what in (  # in this process, which is quick; so is the refusal
         ((), "a mesh has at least one station"),
         (("--stations", place, "--spares", "1"), "--spares 1 of 1 stations leave none to hold the model"),
+        (("--stations", "2", "--spares", "999"), "--stations 2 and --spares 999 are too many processes"),
         (("--stations", "2", "--listen", mesh.address), f"cannot listen on {mesh.address}"),
         (("--stations", "2", "--listen", "0.0.0.0:0"), "there is no secret"),
         (("--stations", "2", "--topology", "circle"), "no topology is named 'circle'"),

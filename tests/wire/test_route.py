@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 
@@ -88,3 +90,13 @@ def test_step_by_step() -> None:
             taken.append(number)
         assert tuple(taken) == numbers
         assert route.step(word) == (0, 0)
+
+
+def test_who_carries_no_routes_has_no_tables_of_them() -> None:
+    code = (
+        "from trisplit.wire import route\n"
+        "assert route.decode_response(route.encode_response(())) == ()\n"
+        "assert route.routes.cache_info().currsize == 0\n"
+        "assert route.decode_response(route.encode_response((3, 1))) == (3, 1)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

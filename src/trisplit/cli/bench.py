@@ -19,7 +19,7 @@ Dtypes = Annotated[str, typer.Option(metavar="D,…", help="Weights as f32, int8
 OneDtype = Annotated[str, typer.Option("--dtype", metavar="D", help="Weights as f32, int8 or int4.")]
 Rounds = Annotated[int, typer.Option(min=1, help="How often each takes its turn.")]
 Tokens = Annotated[int, typer.Option(min=1, help="Tokens each turn, after a warm-up.")]
-Stations = Annotated[int, typer.Option(min=1, help="Station processes to start.")]
+Stations = Annotated[int, typer.Option(min=1, max=1000, help="Station processes to start.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")]
 
 

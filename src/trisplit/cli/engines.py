@@ -73,9 +73,10 @@ class Settings:
                 f"--stations {self.stations!r} is neither a number nor addresses",
                 fix="write --stations 4, or --stations 127.0.0.1:4001,127.0.0.1:4002",
             )
-        if int(self.stations[:9]) > MOST_STATIONS:
+        if int(self.stations[:9]) + self.spares > MOST_STATIONS:
+            beside = f" and --spares {self.spares}" if self.spares else ""
             raise RequestProblem(
-                f"--stations {self.stations} are too many processes for one machine",
+                f"--stations {self.stations}{beside} are too many processes for one machine",
                 fix=f"use {MOST_STATIONS} at most",
             )
         return int(self.stations)

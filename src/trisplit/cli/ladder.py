@@ -32,7 +32,7 @@ class Grounding:
     model: Annotated[
         str, typer.Argument(metavar="[MODEL]", help="As for `decode`; none where stages wait.")
     ] = ""
-    stations: Annotated[int, typer.Option(min=1, help="Station processes of each mesh.")] = 4
+    stations: Annotated[int, typer.Option(min=1, max=1000, help="Station processes of each mesh.")] = 4
     one_way_ms: Annotated[
         str, typer.Option(metavar="MS|FILE", help="Emulated links: one way of each, or rows of a matrix.")
     ] = "0"

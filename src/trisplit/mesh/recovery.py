@@ -32,7 +32,6 @@ class Recovered:
     takers: tuple[str, ...]
     noticed_s: float
     loaded_s: float
-    replayed_s: float
 
 
 @dataclass(slots=True)
@@ -68,7 +67,6 @@ class Recovery:
             takers=tuple(new),
             noticed_s=noticed_s,
             loaded_s=loaded_s,
-            replayed_s=time.monotonic(),
         )
 
     async def _taken(self, before: Plan, lost: Collection[str]) -> dict[str, list[int]]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trisplit.wire import route
-from trisplit.wire.route import BITS, MOST_HOPS, MOST_NEIGHBOURS, ROUTES
+from trisplit.wire.route import BITS, MOST_HOPS, MOST_NEIGHBOURS, routes
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint16]
@@ -26,7 +26,7 @@ _NO_ROUTE: Final = 0xFFFF << _COUNT_BIT
 
 def _table() -> NDArray[np.uint64]:
     entries = np.full(2**16, _NO_ROUTE, _ENTRY)
-    for word, numbers in ROUTES.items():
+    for word, numbers in routes().items():
         entries[word] = int.from_bytes(numbers, "little") | len(numbers) << _COUNT_BIT
     return entries
 

@@ -211,8 +211,8 @@ class Tracks:
             n_bytes = self._kv[name][slot].nbytes
             first = -(-slot * n_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
             past = (slot + 1) * n_bytes // mmap.PAGESIZE * mmap.PAGESIZE
-            if past > first:
-                pages.madvise(mmap.MADV_DONTNEED, first, past - first)
+            if past > first and hasattr(mmap, "MADV_REMOVE"):
+                pages.madvise(mmap.MADV_REMOVE, first, past - first)
 
     def _spans(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
         """Runs of slots worth passing together: what lies between two of them passes too, for nothing.
@@ -287,7 +287,7 @@ def pages_for(shape: tuple[int, ...]) -> mmap.mmap:
     numpy asks for 2 MB pages from 4 MB on, and gathering pages fills whatever is mapped: either way
     one token would make the keys and values of a whole context resident.
     """
-    pages = mmap.mmap(-1, 4 * math.prod(shape), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages = mmap.mmap(-1, 4 * math.prod(shape))  # shared, so that gathering passes it over
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         pages.madvise(mmap.MADV_NOHUGEPAGE)
     return pages

@@ -7,7 +7,7 @@ import struct
 import msgspec
 
 from trisplit.errors import OwnProblem, PeerProblem
-from trisplit.wire.route import ROUTES
+from trisplit.wire.route import routes
 
 CONTROL, ACTIVATION, RESIDUAL, EARLY = 1, 2, 3, 5  # kind; 4 is a batch
 ROW_BY_ROW = 1  # flag: each row passes attention alone
@@ -167,7 +167,7 @@ def _refusal(stream: int, flags: int, rows: int, dtype: int, length: int, route:
         return f"{length:,} bytes for {rows} rows of {item_bytes}-byte numbers"
     if length > MAX_FRAME - _BOTH.size - (_ROUTE.size if route else 0):
         return f"{length:,} bytes where {MAX_FRAME:,} with the headers is the limit"
-    if route and route not in ROUTES:
+    if route and route not in routes():
         return f"the route word {route:#06x}, which is none"
     return ""
 

@@ -11,11 +11,14 @@ takes 13 ms, once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Final, TypeVar
 
 from trisplit.errors import OwnProblem, PeerProblem
 
+K = TypeVar("K")
+V = TypeVar("V")
 Route = tuple[int, ...]
 
 MOST_HOPS: Final = 5
@@ -25,25 +28,43 @@ BITS: Final = 3  # of a number
 _FIX: Final = f"a route is at most {MOST_HOPS} numbers from 1 to {MOST_NEIGHBOURS}, then zeros"
 
 
-def _grown() -> dict[int, Route]:
-    """Every route by its word: the empty one, and each shorter one with one more number behind it."""
+@cache
+def routes() -> Mapping[int, Route]:
+    """Every route by its word: the empty one, and each shorter one with one more number behind it.
+
+    Made when first asked for: with its two inverses it takes 6.5 MB, and most processes carry no route.
+    """
     ends: dict[int, Route] = {0: ()}
-    routes = dict(ends)
+    found = dict(ends)
     for hop in range(MOST_HOPS):
         ends = {
             word | number << BITS * hop: (*route, number)
             for word, route in ends.items()
             for number in range(1, MOST_NEIGHBOURS + 1)
         }
-        routes |= ends
-    return routes
+        found |= ends
+    return found
 
 
-ROUTES: Final[Mapping[int, Route]] = _grown()
-_WORDS: Final[Mapping[Route, int]] = {route: word for word, route in ROUTES.items()}
-_TOLD: Final[Mapping[bytes, Route]] = {
-    (len(route) << 16 | word).to_bytes(3): route for word, route in ROUTES.items()
-}
+class _Late(dict[K, V]):
+    """A table that holds the empty route alone until another is asked for; no slower than any once it is."""
+
+    def __init__(self, empty: Mapping[K, V], make: Callable[[], Mapping[K, V]]) -> None:
+        super().__init__(empty)
+        self._make = make
+
+    def __missing__(self, key: K) -> V:
+        if len(self) > 1:
+            raise KeyError(key)
+        self.update(self._make())
+        return self[key]
+
+
+_WORDS: Final = _Late[Route, int]({(): 0}, lambda: {route: word for word, route in routes().items()})
+_TOLD: Final = _Late[bytes, Route](
+    {bytes(3): ()},
+    lambda: {(len(route) << 16 | word).to_bytes(3): route for word, route in routes().items()},
+)
 
 
 def encode(route: Route) -> int:
@@ -57,7 +78,7 @@ def encode(route: Route) -> int:
 def decode(word: int) -> Route:
     """The route of a word; `PeerProblem` for a word that `encode` makes of none."""
     try:
-        return ROUTES[word]
+        return routes()[word]
     except KeyError:
         raise PeerProblem(f"the route word {word:#06x}", fix=_FIX) from None
 
