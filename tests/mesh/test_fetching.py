@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import tracemalloc
+from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -15,12 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trisplit.errors import PeerProblem, RequestProblem
-from trisplit.mesh.fetching import PIECE_BYTES, Pace, Supplier, fetch
+from trisplit.mesh.fetching import FILES_AT_ONCE, PIECE_BYTES, Pace, Supplier, fetch
 from trisplit.models.receiving import Receiving
 from trisplit.models.shelf import file_of, shelf
 from trisplit.wire.messages import FileSpec, Offer, Piece, StageSpec, Want
 from trisplit.wire.owed import MOST_WANTS, Owed
-from trisplit.wire.session import Said
 
 CONTENT = os.urandom(10 * PIECE_BYTES + 77)
 DIGEST = hashlib.sha256(CONTENT).digest()
@@ -40,17 +40,15 @@ class Coordinator:
         self.content, self.owed = content, Owed()
         self.wants: list[Want] = []
         self.most_at_once = self.answered = 0
-        self.supplier = Supplier(self.hear, self.say)
 
     def hear(self, want: Want) -> None:
         assert self.owed.take(want) == ""
         self.wants.append(want)
         self.most_at_once = max(self.most_at_once, len(self.wants) - self.answered)
 
-    async def say(self, deadline_s: float) -> Said:
-        await asyncio.sleep(0)
-        if self.answered == len(self.wants):
-            raise PeerProblem(f"the coordinator said nothing for {deadline_s:g} s", fix="look")
+    async def say(self) -> Offer | Piece:
+        while self.answered == len(self.wants):
+            await asyncio.sleep(0)
         want = self.wants[self.answered]
         piece = Piece(self.content(self.answered)[want.offset : want.offset + want.n_bytes])
         self.answered += 1
@@ -59,7 +57,10 @@ class Coordinator:
 
     def send(self, spec: FileSpec = SPEC) -> list[int]:
         async def all_of_it() -> list[int]:
-            async with aclosing(fetch(self.supplier, spec, "down 3")) as coming:
+            async with (
+                Supplier(self.hear, self.say) as supplier,
+                aclosing(fetch(supplier, spec, "down 3")) as coming,
+            ):
                 return [length async for length in coming]
 
         return asyncio.run(all_of_it())
@@ -120,20 +121,29 @@ def test_what_is_not_what_was_promised_is_told_and_gone(beginning: bytes, folder
     assert names(folder) == []
 
 
-def test_a_coordinator_that_falls_silent_leaves_what_has_come(folder: Path) -> None:
-    coordinator = Coordinator()
-    said = coordinator.say
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_coordinator_that_falls_silent_leaves_what_has_come(
+    gone: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trisplit.mesh.fetching.PIECE_DEADLINE_S", 0.05)
 
-    async def no_more(deadline_s: float) -> Said:
-        if coordinator.answered == 4:
-            raise PeerProblem(f"the coordinator said nothing for {deadline_s:g} s", fix="look")
-        return await said(deadline_s)
+    class Dying(Coordinator):
+        async def say(self) -> Offer | Piece:
+            if self.answered < 4:
+                return await super().say()
+            if gone:
+                raise PeerProblem("the coordinator hung up", fix="look")
+            await asyncio.Event().wait()
+            raise AssertionError
 
-    coordinator.supplier = Supplier(coordinator.hear, no_more)
-    with pytest.raises(PeerProblem, match="said nothing for 60 s"):
-        coordinator.send()
-    assert names(folder) == [f"{DIGEST.hex()}.part"]
-    assert (folder / f"{DIGEST.hex()}.part").read_bytes() == CONTENT[: 4 * PIECE_BYTES]
+    why = "hung up" if gone else r"sent nothing that was asked for in 0\.05 s"
+    with pytest.raises(PeerProblem, match=f"the coordinator {why}"):
+        Dying().send()
+    (part,) = names(folder)
+    assert part == f"{DIGEST.hex()}.part"
+    have = (folder / part).read_bytes()
+    assert len(have) in ([4 * PIECE_BYTES] if not gone else range(0, 5 * PIECE_BYTES, PIECE_BYTES))
+    assert have == CONTENT[: len(have)]
 
 
 def test_a_file_that_the_disk_cannot_take_is_not_begun(folder: Path) -> None:
@@ -144,34 +154,82 @@ def test_a_file_that_the_disk_cannot_take_is_not_begun(folder: Path) -> None:
     assert names(folder) == []
 
 
-def test_offers_and_pieces_wait_for_their_turn() -> None:
+def test_answers_come_in_the_order_of_their_questions() -> None:
     offers = [Offer(StageSpec(n, "down"), (SPEC,)) for n in (0, 1)]
-    words: list[Said] = [offers[0], Piece(b"1"), offers[1], Piece(b"2")]
+    words: list[Offer | Piece] = [offers[0], Piece(b"1"), offers[1], Piece(b"2")]
 
-    async def say(_: float) -> Said:
-        return words.pop(0)
+    async def say() -> Offer | Piece:
+        return words.pop(0) if words else await asyncio.Event().wait()  # type: ignore[func-returns-value]
 
     async def dialogue() -> None:
-        supplier = Supplier(lambda _: None, say)
-        assert [(await supplier.next(Piece, 1)).data for _ in range(2)] == [b"1", b"2"]
-        assert [await supplier.next(Offer, 1) for _ in range(2)] == offers
+        async with Supplier(lambda _: None, say) as supplier:
+            wanted = [supplier.want(Want(DIGEST, 0, 1)) for _ in range(2)]
+            expected = [supplier.expect(Offer) for _ in range(2)]
+            assert [(await supplier.wait(answer, 1)).data for answer in reversed(wanted)] == [b"2", b"1"]
+            assert [await supplier.wait(answer, 1) for answer in expected] == offers
 
     asyncio.run(dialogue())
 
 
-def test_a_window_opens_while_nothing_queues_and_closes_when_something_does() -> None:
+def test_files_at_once_want_no_more_than_the_wire_allows(folder: Path) -> None:
+    contents = [os.urandom(5 * PIECE_BYTES + n) for n in range(FILES_AT_ONCE)]
+    by_digest = {hashlib.sha256(content).digest(): content for content in contents}
+
+    class Many(Coordinator):
+        async def say(self) -> Offer | Piece:
+            while self.answered == len(self.wants):
+                await asyncio.sleep(0)
+            want = self.wants[self.answered]
+            self.answered += 1
+            piece = Piece(by_digest[want.digest][want.offset : want.offset + want.n_bytes])
+            assert self.owed.take(piece) == ""
+            return piece
+
+    async def one(supplier: Supplier, digest: bytes) -> None:
+        async with aclosing(fetch(supplier, FileSpec(digest, len(by_digest[digest])), "x")) as coming:
+            async for _ in coming:
+                pass
+
+    async def all_of_them() -> None:
+        coordinator = Many()
+        async with Supplier(coordinator.hear, coordinator.say) as supplier:
+            await asyncio.gather(*(one(supplier, digest) for digest in by_digest))
+        assert coordinator.most_at_once <= MOST_WANTS
+        assert len(coordinator.wants) == 5 * FILES_AT_ONCE + FILES_AT_ONCE - 1, "one file has no odd bytes"
+
+    asyncio.run(all_of_them())
+    assert {path.read_bytes() for path in folder.iterdir()} == set(contents)
+
+
+@pytest.mark.parametrize(
+    ("round_trip_s", "mbit", "least_share", "most_queue_s"),
+    [(0.001, 1000, 0.99, 0.1), (0.04, 100, 0.99, 0.12), (0.04, 10, 0.85, 0.12), (0.3, 20, 0.85, 0.13)],
+)
+def test_a_link_is_kept_busy_without_a_long_queue(
+    round_trip_s: float, mbit: float, least_share: float, most_queue_s: float
+) -> None:
+    """On a link that does nothing else, after some pieces to find out."""
+    sending_s, now_s, free_s = 8 * PIECE_BYTES / (1e6 * mbit), 0.0, 0.0
+    pace, under_way = Pace(), deque[tuple[float, float]]()
+    began_s = longest_s = 0.0
+    for n in range(600):
+        while len(under_way) < pace.window:
+            arrives_s = now_s + round_trip_s / 2
+            free_s = max(arrives_s, free_s) + sending_s
+            longest_s = max(longest_s, free_s - arrives_s - sending_s) if n > 100 else 0.0
+            under_way.append((now_s, free_s + round_trip_s / 2))
+        asked_s, now_s = under_way.popleft()
+        pace.took(now_s - asked_s)
+        began_s = now_s if n == 100 else began_s
+    assert 499 * sending_s / (now_s - began_s) > least_share
+    assert longest_s < most_queue_s
+
+
+def test_a_way_that_has_become_longer_is_no_queue() -> None:
     pace = Pace()
-    for _ in range(10):
-        pace.took(0.3)  # far away, and no queue
-    assert pace.window == 12
-    pace.took(0.45)
-    assert pace.window == 9
-    for _ in range(100):
-        pace.took(1.0)
-    assert pace.window == 1
-    for _ in range(100):
-        pace.took(0.3)
-    assert pace.window == MOST_WANTS
+    for seconds in (0.02,) * 50 + (0.4,) * 300:
+        pace.took(seconds)
+    assert pace.window > 15
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=200))
@@ -190,7 +248,9 @@ def test_receiving_takes_the_memory_of_a_few_pieces() -> None:
         content.update(zeros)
 
     class Zeros(Coordinator):
-        async def say(self, _: float) -> Said:
+        async def say(self) -> Offer | Piece:
+            while not self.wants:
+                await asyncio.sleep(0)
             self.wants.pop()
             return Piece(zeros)
 

@@ -41,7 +41,6 @@ from trisplit.wire.messages import (
     Want,
 )
 from trisplit.wire.owed import Owed
-from trisplit.wire.session import Said
 
 CONTEXT = 32
 
@@ -198,7 +197,9 @@ class Desk:
             self.wants.append(said)
             self._words.append(said)
 
-    async def say(self, _: float) -> Said:
+    async def say(self) -> Offer | Piece:
+        while not self._words:
+            await asyncio.sleep(0)
         word = self._words.popleft()
         said = await self.answer(word) if isinstance(word, Want) else word
         assert self.owed.take(said) == ""
@@ -209,8 +210,10 @@ class Desk:
         return await self.stock.piece(want) if content is None else Piece(content)
 
     async def load(self, understood: Order) -> list[LoadedGroup]:
-        loader = Loader(understood, Supplier(self.hear, self.say), self.hear)
-        async with aclosing(loader.build()) as built:
+        async with (
+            Supplier(self.hear, self.say) as supplier,
+            aclosing(Loader(understood, supplier, self.hear).build()) as built,
+        ):
             return [loaded async for loaded in built]
 
     def run(self, said: Load) -> list[LoadedGroup]:

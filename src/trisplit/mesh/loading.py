@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Final
 
 from trisplit.errors import CheckpointProblem, PeerProblem, RequestProblem
 from trisplit.machine import gather_into_huge_pages, return_free_memory, usable_cores
-from trisplit.mesh.fetching import Supplier, fetch
+from trisplit.mesh.fetching import FILES_AT_ONCE, Supplier, fetch
 from trisplit.mesh.group import LoadedGroup
 from trisplit.mesh.holding import Held
 from trisplit.models.config import ModelConfig, Stage
@@ -163,41 +164,64 @@ class Loader:
     def __init__(self, order: Order, supplier: Supplier, tell: Tell) -> None:
         self._order, self._supplier, self._tell = order, supplier, tell
         self._copy = order.own
-        self._done = 0
+        self._converting = asyncio.Lock()  # one at a time: each takes the memory of its stage
+        self._here: dict[Stage, int] = {}  # bytes of weights
         self._told_s = 0.0
 
     async def build(self) -> AsyncGenerator[LoadedGroup, None]:
-        """Every group as its session is ready."""
-        order = self._order
-        if not order.is_same:
-            self._tell(Need(tuple(StageSpec(stage.layer, stage.kind) for stage in order.stages)))
-        for group in order.groups:
-            files = []
-            for stage in group.stages:
-                files.append(await self._file(stage, group))
-                self._done += files[-1].weight_bytes
-                self._say(self._done, stage)
-            found = sum(file.weight_bytes for file in files)
-            if found != group.n_bytes:
-                what = f"group {group.number} has {found:,} bytes of weights"
-                raise PeerProblem(f"{what} where {group.n_bytes:,} were announced", fix=SAME_VERSION)
-            if not order.builds:
-                continue
-            how = {"context": order.context, "threads": order.threads}
-            session = await asyncio.to_thread(StageSession, order.config, files, spin=False, **how)
-            yield LoadedGroup(group.number, Tracks(session, order.sessions))
+        """Every group as its session is ready, while the weights of the next are had."""
+        stages = [(stage, group) for group in self._order.groups for stage in group.stages]
+        offers: list[asyncio.Future[Offer] | None] = [None] * len(stages)
+        if not self._order.is_same:
+            self._tell(Need(tuple(StageSpec(stage.layer, stage.kind) for stage, _ in stages)))
+            offers = [self._supplier.expect(Offer) for _ in stages]
+        todo = deque(self._file(stage, group, offer) for (stage, group), offer in zip(stages, offers))
+        under_way: deque[asyncio.Task[StageFile]] = deque()
+        try:
+            for group in self._order.groups:
+                files = []
+                for _ in group.stages:
+                    while todo and len(under_way) < FILES_AT_ONCE:
+                        under_way.append(asyncio.create_task(todo.popleft()))
+                    files.append(await under_way[0])
+                    under_way.popleft()
+                _check(group, files)
+                if self._order.builds:
+                    yield await self._built(group, files)
+        finally:
+            for file in todo:
+                file.close()
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _file(self, stage: Stage, group: Group) -> StageFile:
+    async def _built(self, group: Group, files: Sequence[StageFile]) -> LoadedGroup:
+        order = self._order
+        how = {"context": order.context, "threads": order.threads}
+        session = await asyncio.to_thread(StageSession, order.config, files, spin=False, **how)
+        return LoadedGroup(group.number, Tracks(session, order.sessions))
+
+    async def _file(self, stage: Stage, group: Group, offered: asyncio.Future[Offer] | None) -> StageFile:
         """A stage's weights: from the coordinator's own files, else those under the digests it offers."""
-        if self._order.is_same and self._order.own is not None:
-            return await asyncio.to_thread(self._converted, self._order.own, stage)
-        offer = await self._supplier.next(Offer, OFFER_DEADLINE_S)
+        if offered is None:
+            assert self._order.own is not None
+            file = await self._converted(self._order.own, stage)
+        else:
+            offer = await self._supplier.wait(offered, OFFER_DEADLINE_S)
+            file = await self._offered(stage, group, offer)
+        self._here[stage] = file.weight_bytes
+        self._say(stage)
+        return file
+
+    async def _offered(self, stage: Stage, group: Group, offer: Offer) -> StageFile:
+        """From the shelf, or made from a copy of the model if that comes out the same, or sent."""
         announced = sum(file.n_bytes - _MOST_HEADER_BYTES for file in offer.files)
         if announced > group.n_bytes:
             what = f"{announced:,} bytes offered for {stage} where its group has {group.n_bytes:,}"
             raise PeerProblem(what, fix=SAME_VERSION)
         digests = [file.digest.hex() for file in offer.files]
-        found = await asyncio.to_thread(self._found, stage, digests)
+        found = await asyncio.to_thread(stage_on_shelf, self._order.config, stage, digests)
+        found = found or await self._copied(stage, digests)
         if found is None:
             await self._receive(offer, stage)
             found = await asyncio.to_thread(stage_on_shelf, self._order.config, stage, digests)
@@ -205,21 +229,21 @@ class Loader:
             raise PeerProblem(f"what was sent for {stage} is no file of weights", fix=SAME_VERSION)
         return found
 
-    def _found(self, stage: Stage, digests: list[str]) -> StageFile | None:
-        """From the shelf, or made from a copy of the model if that comes out the same."""
-        found = stage_on_shelf(self._order.config, stage, digests)
-        if found is None and self._copy is not None:
-            made = self._converted(self._copy, stage)
+    async def _copied(self, stage: Stage, digests: Sequence[str]) -> StageFile | None:
+        """Made from the copy; CheckpointProblem when that is another and nothing is sent."""
+        if self._copy is not None:
+            made = await self._converted(self._copy, stage)
             if [Path(name).stem for name in made.files] == digests:
                 return made
             self._copy = None  # its other stages will be no better
-        if found is None and not self._order.pushes:
+        if not self._order.pushes:
             where = self._order.own.checkpoint.path if self._order.own else "what is here"
             raise CheckpointProblem(f"{stage} of {where} is not the coordinator's", fix=_SAME_MODEL)
-        return found
+        return None
 
-    def _converted(self, model: Model, stage: Stage) -> StageFile:
-        (file,) = model.files([stage], self._order.dtype)
+    async def _converted(self, model: Model, stage: Stage) -> StageFile:
+        async with self._converting:
+            (file,) = await asyncio.to_thread(list, model.files([stage], self._order.dtype))
         return file
 
     async def _receive(self, offer: Offer, stage: Stage) -> None:
@@ -229,10 +253,19 @@ class Loader:
             if contents(spec.digest.hex()) is None:
                 async with aclosing(fetch(self._supplier, spec, str(stage))) as coming:
                     async for length in coming:
+                        self._here[stage] = max(here + length, 0)
                         if clock() - self._told_s > _TELL_EVERY_S:
-                            self._told_s = clock()
-                            self._say(self._done + max(here + length, 0), stage)
+                            self._say(stage)
             here += spec.n_bytes
 
-    def _say(self, done_bytes: int, stage: Stage) -> None:
-        self._tell(Loading(min(done_bytes, self._order.n_bytes), self._order.n_bytes, str(stage)))
+    def _say(self, stage: Stage) -> None:
+        self._told_s = asyncio.get_running_loop().time()
+        here = min(sum(self._here.values()), self._order.n_bytes)
+        self._tell(Loading(here, self._order.n_bytes, str(stage)))
+
+
+def _check(group: Group, files: Sequence[StageFile]) -> None:
+    found = sum(file.weight_bytes for file in files)
+    if found != group.n_bytes:
+        what = f"group {group.number} has {found:,} bytes of weights"
+        raise PeerProblem(f"{what} where {group.n_bytes:,} were announced", fix=SAME_VERSION)

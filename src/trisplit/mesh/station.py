@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -72,6 +73,7 @@ class Station:
         self._mesh: str | None = None  # of the coordinator; rows of another are late or lost
         self._name_there = name
         self._held: Held | None = None
+        self._later: deque[Said] = deque()  # what is to be done when what is loaded just now is here
         self._runner: Runner | None = None
         self._keeps = False
         self._keeper = Keeper()
@@ -106,7 +108,9 @@ class Station:
         link.on_activation = self._take
         try:
             while True:
-                await self._answer(link, await next_word(link, SILENCE_S))
+                await self._answer(
+                    link, self._later.popleft() if self._later else await next_word(link, SILENCE_S)
+                )
         except Problem as problem:  # also that the coordinator has left, which it need not be told
             await link.close_with(problem)
         except Exception as error:
@@ -114,6 +118,7 @@ class Station:
         finally:
             self._coordinator, self._mesh = None, None
             self._hold(None)
+            self._later.clear()
             await self._leave()
             await link.close("the station is empty again")
 
@@ -183,8 +188,8 @@ class Station:
 
     async def _build(self, link: Link, said: Load) -> Held:
         """Builds the sessions asked for, telling the coordinator how far it is and what is not here."""
-        supplier = Supplier(link.send, partial(self._hear_while_loading, link))
-        return await self._build_with(said, supplier, link.send)
+        async with Supplier(link.send, partial(self._hear_while_loading, link)) as supplier:
+            return await self._build_with(said, supplier, link.send)
 
     async def _adopt(self, link: Link, said: Load) -> Loaded | Refused:
         """Builds groups whose station was lost, beside those that are here."""
@@ -200,10 +205,13 @@ class Station:
         held = self._holding()
         return Loaded(held.weight_bytes, held.kv_bytes_per_token, rss_bytes(), held.rows_equal)
 
-    async def _hear_while_loading(self, link: Link, deadline_s: float) -> Said:
-        """The next word about what is loaded; others are answered on the way."""
-        while not isinstance(said := await link.receive(deadline_s), (Offer, Piece)):
-            await self._answer(link, said)
+    async def _hear_while_loading(self, link: Link) -> Offer | Piece:
+        """The next word about what is loaded; others are answered on the way, or when it is."""
+        while not isinstance(said := await next_word(link, SILENCE_S), (Offer, Piece)):
+            if isinstance(said, (Adopt, Join)):
+                self._later.append(said)
+            else:
+                await self._answer(link, said)
         return said
 
     # --- ways on ---
