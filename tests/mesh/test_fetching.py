@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import tracemalloc
 from collections import deque
@@ -171,34 +172,73 @@ def test_answers_come_in_the_order_of_their_questions() -> None:
     asyncio.run(dialogue())
 
 
-def test_files_at_once_want_no_more_than_the_wire_allows(folder: Path) -> None:
+class Many(Coordinator):
+    """Has several files, and is gone after so many pieces."""
+
+    def __init__(self, contents: dict[bytes, bytes], until: float = math.inf) -> None:
+        super().__init__()
+        self.contents, self.until = contents, until
+
+    async def say(self) -> Offer | Piece:
+        while self.answered == len(self.wants):
+            await asyncio.sleep(0)
+        if self.answered >= self.until:
+            raise PeerProblem("the coordinator hung up", fix="look")
+        want = self.wants[self.answered]
+        self.answered += 1
+        piece = Piece(self.contents[want.digest][want.offset : want.offset + want.n_bytes])
+        assert self.owed.take(piece) == ""
+        return piece
+
+    def send_all(self) -> None:
+        """All files at once."""
+
+        async def one(supplier: Supplier, digest: bytes) -> None:
+            spec = FileSpec(digest, len(self.contents[digest]))
+            async with aclosing(fetch(supplier, spec, "x")) as coming:
+                async for _ in coming:
+                    pass
+
+        async def all_of_them() -> None:
+            async with Supplier(self.hear, self.say) as supplier:
+                await asyncio.gather(*(one(supplier, digest) for digest in self.contents))
+
+        asyncio.run(all_of_them())
+
+
+def some_files() -> dict[bytes, bytes]:
     contents = [os.urandom(5 * PIECE_BYTES + n) for n in range(FILES_AT_ONCE)]
-    by_digest = {hashlib.sha256(content).digest(): content for content in contents}
+    return {hashlib.sha256(content).digest(): content for content in contents}
 
-    class Many(Coordinator):
-        async def say(self) -> Offer | Piece:
-            while self.answered == len(self.wants):
-                await asyncio.sleep(0)
-            want = self.wants[self.answered]
-            self.answered += 1
-            piece = Piece(by_digest[want.digest][want.offset : want.offset + want.n_bytes])
-            assert self.owed.take(piece) == ""
-            return piece
 
-    async def one(supplier: Supplier, digest: bytes) -> None:
-        async with aclosing(fetch(supplier, FileSpec(digest, len(by_digest[digest])), "x")) as coming:
-            async for _ in coming:
-                pass
+def test_files_at_once_want_no_more_than_the_wire_allows(folder: Path) -> None:
+    coordinator = Many(some_files())
+    coordinator.send_all()
+    assert coordinator.most_at_once <= MOST_WANTS
+    assert len(coordinator.wants) == 5 * FILES_AT_ONCE + FILES_AT_ONCE - 1, "one file has no odd bytes"
+    assert {path.read_bytes() for path in folder.iterdir()} == set(coordinator.contents.values())
 
-    async def all_of_them() -> None:
-        coordinator = Many()
-        async with Supplier(coordinator.hear, coordinator.say) as supplier:
-            await asyncio.gather(*(one(supplier, digest) for digest in by_digest))
-        assert coordinator.most_at_once <= MOST_WANTS
-        assert len(coordinator.wants) == 5 * FILES_AT_ONCE + FILES_AT_ONCE - 1, "one file has no odd bytes"
 
-    asyncio.run(all_of_them())
-    assert {path.read_bytes() for path in folder.iterdir()} == set(contents)
+@pytest.mark.parametrize("until", [1, 4, 7, 12])
+def test_files_at_once_go_on_each_where_it_was_cut_off(until: int, folder: Path) -> None:
+    contents = some_files()
+    with pytest.raises(PeerProblem, match="hung up"):
+        Many(contents, until).send_all()
+    here = dict.fromkeys(contents, 0)
+    for path in folder.iterdir():
+        digest = bytes.fromhex(path.stem)
+        here[digest] = path.stat().st_size
+        assert path.suffix == ".part" or here[digest] == len(contents[digest])
+        assert path.read_bytes() == contents[digest][: here[digest]]
+    missing = {digest: content for digest, content in contents.items() if here[digest] < len(content)}
+    again = Many(missing)
+    again.send_all()
+    for digest, content in missing.items():
+        wants = [want for want in again.wants if want.digest == digest]
+        assert wants[0].offset == here[digest]
+        assert sum(want.n_bytes for want in wants) == len(content) - here[digest]
+    assert {path.read_bytes() for path in folder.iterdir()} == set(contents.values())
+    assert names(folder) == sorted(file_of(digest.hex()) for digest in contents)
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,12 @@ class Supplier:
         self._listening = asyncio.create_task(self._listen())
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Raises what has ended the listening meanwhile, unless there is something else to raise."""
         self._listening.cancel()
-        await asyncio.gather(self._listening, return_exceptions=True)
+        await asyncio.wait({self._listening})
+        if not self._listening.cancelled() and (why := self._listening.exception()) and kind is None:
+            raise why
 
     async def _listen(self) -> None:
         while True:

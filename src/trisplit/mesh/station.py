@@ -28,7 +28,7 @@ from trisplit.mesh.trust import NOBODY, Trust
 from trisplit.wire import messages
 from trisplit.wire.frame import SAME_VERSION, Activation
 from trisplit.wire.greeting import VERSION, Hello
-from trisplit.wire.losses import Refused, Replay, Resume, Resumed, Severed, Survey
+from trisplit.wire.losses import Refused, Replay, Resume, Resumed, Severed, Survey, Surveyed
 from trisplit.wire.messages import (
     Adopt,
     Ask,
@@ -56,6 +56,7 @@ from trisplit.wire.session import Said
 Build = Callable[[Load, Supplier, Tell], Awaitable[Held]]
 
 CONNECT_DEADLINE_S: Final = 10.0
+MOST_LATER: Final = 16  # orders that wait for a load; each may be as long as a control message
 SILENCE_S: Final = 30.0  # of a coordinator, which pings three times a second
 
 _LOG = logging.getLogger(__name__)
@@ -147,7 +148,7 @@ class Station:
             case Fence():
                 self._holding().fence(said.stream, said.epoch)
             case Survey():
-                link.send(self._holding().survey())
+                link.send(self._held.survey() if self._held else Surveyed((), 0))
             case Resume():
                 self._holding().resume(said.stream, said.epoch, said.began)
                 self._keeper.resume(said)
@@ -155,7 +156,7 @@ class Station:
             case Replay():
                 self._keeper.replay(said.targets, said.streams)
             case Recall():
-                visits = self._holding().visits
+                visits = self._held.visits if self._held else ()
                 of_stream = tuple(visit for visit in visits if visit.stream == said.stream)
                 link.send(Recalled(said.stream, of_stream))
             case Bye() | Fault():
@@ -206,9 +207,18 @@ class Station:
         return Loaded(held.weight_bytes, held.kv_bytes_per_token, rss_bytes(), held.rows_equal)
 
     async def _hear_while_loading(self, link: Link) -> Offer | Piece:
-        """The next word about what is loaded; others are answered on the way, or when it is."""
+        """The next word about what is loaded; others are answered on the way.
+
+        What is to be loaded too, and ways to what is not here yet, wait in their order until it is.
+        """
         while not isinstance(said := await next_word(link, SILENCE_S), (Offer, Piece)):
+            if isinstance(said, Load):
+                what = "it said Load before its last order was carried out"
+                raise PeerProblem(what, fix=SAME_VERSION)
             if isinstance(said, (Adopt, Join)):
+                if len(self._later) >= MOST_LATER:
+                    what = f"it said {type(said).__name__} while {MOST_LATER} orders wait for a load"
+                    raise PeerProblem(what, fix="wait for Loaded and Joined")
                 self._later.append(said)
             else:
                 await self._answer(link, said)
