@@ -111,13 +111,6 @@ class Plan:
         ]
         return legs_per_token(passed, self.topology)
 
-    def station_of(self, group_number: int) -> str:
-        """The name of the station that holds a group; KeyError for a number the plan does not have."""
-        for share in self.shares:
-            if any(group.number == group_number for group in share.groups):
-                return share.station
-        raise KeyError(group_number)
-
     @property
     def _who_is_ahead(self) -> str:
         if self.ahead is None:

@@ -58,11 +58,6 @@ def contents(digest: str) -> dict[str, Stored] | None:
     }
 
 
-def n_bytes_of(digest: str) -> int:
-    """The length of a whole file of the shelf; 0 if there is none."""
-    return (shelf() / file_of(digest)).stat().st_size if contents(digest) is not None else 0
-
-
 def stage_on_shelf(config: ModelConfig, stage: Stage, digests: Sequence[str]) -> StageFile | None:
     """One stage's weights from the files with these digests; None while one of them is not here.
 
