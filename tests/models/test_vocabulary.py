@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Engine
 from tokenizers import decoders
 
 from tests.models.pieces import byte_level, sentencepiece
 from trisplit.errors import RequestProblem
 from trisplit.models.gguf_vocabulary import vocabulary_from_gguf
-from trisplit.models.vocabulary import Detokenizer, Vocabulary
+from trisplit.models.vocabulary import Detokenizer, Vocabulary, first_difference
 
 BYTE_LEVEL = vocabulary_from_gguf(byte_level(["Ġ a", "ð Ł", "ðŁ ĺ", "Ã ©"], control=["<s>", "</s>", "<é▁>"]))
 SPM = vocabulary_from_gguf(sentencepiece({"▁": -3.0, "a": -4.0, "▁a": -1.0, "▁▁": -2.0, "é": -5.0}))
@@ -96,3 +97,40 @@ def test_ids_of_no_token_are_silent() -> None:
 def test_half_a_character_is_not_text() -> None:
     with pytest.raises(RequestProblem, match=r"position 2: '\\udcff'.*UTF-8"):
         BYTE_LEVEL.encode("ab\udcff", parse_special=True)
+
+
+MERGES = ["Ġ a", "a b", "b c"]
+SPECIALS = ["<s>", "</s>"]
+
+
+def spelled(merges: list[str], control: list[str]) -> Vocabulary:
+    return vocabulary_from_gguf(byte_level(merges, control=control))
+
+
+def test_the_first_id_that_stands_for_something_else() -> None:
+    one = spelled(MERGES, SPECIALS)
+    assert first_difference(one, spelled(MERGES, SPECIALS)) is None
+    other = spelled(["Ġ a", "a c", "c b"], SPECIALS)
+    id_ = first_difference(one, other)
+    assert id_ == first_difference(other, one)
+    assert id_ is not None
+    assert (one.token_of(id_), other.token_of(id_)) == ("ab", "ac")
+    assert all(one.token_of(i) == other.token_of(i) for i in range(id_))
+    renamed = first_difference(one, spelled(MERGES, ["<s>", "<end>"]))
+    assert one.token_of(renamed) == "</s>"
+
+
+def test_what_stands_behind_the_pieces_may_be_more_or_less() -> None:
+    """Padding, and tokens added later: ids of one alone that the other never says."""
+    one = spelled(MERGES, SPECIALS)
+    engine = Engine.from_str(one.engine.to_str())
+    engine.add_special_tokens(["<tool>"])
+    added = Vocabulary.of(engine, byte_level=True, adds_space=False)
+    assert added.size == one.size + 1
+    assert first_difference(one, added) is None
+    assert first_difference(added, one) is None
+    more = vocabulary_from_gguf(sentencepiece({"▁": -3.0, "a": -4.0, "▁a": -1.0}))
+    padded = vocabulary_from_gguf(sentencepiece({"▁": -3.0, "a": -4.0, "▁a": -1.0, "[PAD7]": -9.0}))
+    words = vocabulary_from_gguf(sentencepiece({"▁": -3.0, "a": -4.0, "▁a": -1.0, "aa": -9.0}))
+    assert first_difference(more, padded) is None
+    assert first_difference(words, more) == more.size == words.size - 1

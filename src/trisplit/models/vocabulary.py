@@ -14,6 +14,7 @@ from trisplit.errors import RequestProblem
 
 SPACE = "▁"  # how SentencePiece writes a space inside a piece
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+_PADDING = re.compile(r"\[PAD\d+\]")
 
 
 def _byte_letters() -> dict[str, int]:
@@ -93,6 +94,22 @@ class Vocabulary:
         if byte := BYTE_PIECE.fullmatch(token):
             return bytes.fromhex(byte[1])
         return token.encode() if self.added.get(id_) else token.replace(SPACE, " ").encode()
+
+
+def first_difference(one: Vocabulary, other: Vocabulary) -> int | None:
+    """The first id that stands for different text in two vocabularies, or is special in one alone; else None.
+
+    Where one has more ids, those may be padding (`[PAD7]`) or tokens added behind its pieces.
+    """
+    for id_ in range(max(one.size, other.size)):
+        spelled = [(v.bytes_of(id_, skip_special=False), v.added.get(id_)) for v in (one, other)]
+        if spelled[0] == spelled[1]:
+            continue
+        longer = one if one.size > other.size else other
+        behind = id_ >= min(one.size, other.size)
+        if not (behind and (id_ in longer.added or _PADDING.fullmatch(longer.token_of(id_)))):
+            return id_
+    return None
 
 
 def _blind_twin(engine: Engine) -> Engine:
