@@ -64,7 +64,7 @@ def generate(
 
     where = running.settings(trusting)
     answered = uvloop.run(asking.ask(model, wish, where, check=check, as_json=as_json))
-    if answered.identical_to_one_machine is False:
+    if answered.identical_to_one_machine is False and not answered.identity_withheld:
         raise typer.Exit(1)
 
 

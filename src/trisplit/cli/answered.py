@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Console
 
+from trisplit.cli.overlap import Overlap
 from trisplit.mesh.facts import StationFacts
 from trisplit.table import Cell, Table, size
 
@@ -17,7 +18,8 @@ from trisplit.table import Cell, Table, size
 class Answered:
     """An answer and what it took; `ms_per_token` is the median after the first token.
 
-    `identity_withheld` says why equal bits cannot be promised, where that is so.
+    `identity_withheld` says why equal bits cannot be promised, where that is so. `tokens_alike`: how many
+    from the first on are those of one process, where that was looked at.
     """
 
     text: str
@@ -35,6 +37,8 @@ class Answered:
     tok_per_s: float | None
     identical_to_one_machine: bool | None = None
     identity_withheld: str | None = None
+    tokens_alike: int | None = None
+    overlap: Overlap | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The same facts as the table."""
@@ -47,7 +51,7 @@ class Answered:
             rss = None if s.rss_bytes is None else size(s.rss_bytes)
             rows.append((s.name, s.stages, size(s.weight_bytes), rss))
         columns: tuple[str, ...] = ("station", "stages", "weights", "rss")
-        if self.identity_withheld:
+        if self.identity_withheld and len({s.cpu for s in self.stations if s.cpu}) > 1:
             columns, rows = (*columns, "cpu"), [(*row, s.cpu) for row, s in zip(rows, self.stations)]
         return Table(columns=columns, rows=tuple(rows))
 
@@ -76,12 +80,21 @@ class Answered:
         ]
         if self.spares:
             lines.append(f"spare stations: {', '.join(self.spares)}")
+        if self.overlap is not None:
+            lines += self.overlap.lines()
+        return [*lines, *self._identity()]
+
+    def _identity(self) -> Iterator[str]:
+        """What is claimed of the answer, and what was seen."""
+        n = len(self.token_ids)
         if self.identity_withheld:
-            lines.append(f"identical to one machine: not claimed, {self.identity_withheld}")
-        if self.identical_to_one_machine is not None:
-            word = "yes" if self.identical_to_one_machine else "NO"
-            lines.append(f"identical to one machine: {word} ({len(self.token_ids)} tokens)")
-        return lines
+            yield f"identical to one machine: not claimed, {self.identity_withheld}"
+            if self.identical_to_one_machine:
+                yield f"beside one process: all {n} tokens alike"
+            elif self.tokens_alike is not None:
+                yield f"beside one process: the first {self.tokens_alike} of {n} tokens alike, then others"
+        elif self.identical_to_one_machine is not None:
+            yield f"identical to one machine: {'yes' if self.identical_to_one_machine else 'NO'} ({n} tokens)"
 
 
 def show(answered: Answered, *, as_json: bool) -> None:

@@ -10,7 +10,9 @@ from itertools import pairwise
 from trisplit.cli.answered import Answered, show
 from trisplit.cli.engines import Engine, Settings, alone, engine
 from trisplit.cli.names import find_model
+from trisplit.cli.overlap import Overlap
 from trisplit.cli.progress import bars
+from trisplit.cli.talking import common_prefix
 from trisplit.mesh.facts import mixed
 from trisplit.models.generation import Generation, Request
 from trisplit.models.model import Model, context_for, open_model
@@ -68,8 +70,14 @@ async def _run(loaded: Engine, request: Request, tokenizer: Tokenizer, *, aloud:
         first_token_ms=1e3 * (times[1] - times[0]),
         ms_per_token=ms,
         tok_per_s=1e3 / ms if ms else None,
-        identity_withheld=mixed(facts) or None,
+        identity_withheld=_doubts(mixed(facts), loaded.overlap),
+        overlap=loaded.overlap,
     )
+
+
+def _doubts(kinds: str, overlap: Overlap | None) -> str | None:
+    """Why the answer need not be that of one process; None if it must."""
+    return "; ".join(filter(None, (kinds, overlap.withholds if overlap else ""))) or None
 
 
 def _compared(
@@ -79,11 +87,16 @@ def _compared(
 
     Machines of different kinds may well differ in the last bit, so nothing is claimed of those.
     """
-    if why := mixed(answered.stations, here=True):
-        return replace(answered, identity_withheld=why)
+    if kinds := mixed(answered.stations, here=True):
+        return replace(answered, identity_withheld=_doubts(kinds, answered.overlap))
     one = alone(model, where)
     answer = Generation(request, tokenizer.detokenizer(), one.context)
     with bars() as show:
         for _ in show.over(one.decoder.generate(answer), "comparing", len(answered.token_ids)):
             pass
-    return replace(answered, identical_to_one_machine=list(answer.token_ids) == answered.token_ids)
+    theirs = list(answer.token_ids)
+    return replace(
+        answered,
+        identical_to_one_machine=theirs == answered.token_ids,
+        tokens_alike=common_prefix(theirs, answered.token_ids),
+    )

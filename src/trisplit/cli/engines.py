@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from trisplit.cli.overlap import NONE, Overlap, ahead_typed, overlap_in
 from trisplit.cli.progress import bars
 from trisplit.errors import RequestProblem, UnknownName
 from trisplit.machine import free_cores, usable_cores
 from trisplit.mesh.address import Address
+from trisplit.mesh.ahead import overlapping, refuse_with_failover
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.cuts import CUTS
@@ -38,7 +40,7 @@ class Settings:
     """How a model is run, whatever it is asked. `stations` is a number of local processes, or addresses.
 
     `spares` are started beside that number, or are the last of those addresses. What `recovers` goes on
-    when a station is lost.
+    when a station is lost. `overlap` says which layers start ahead: see `ahead_typed`.
     """
 
     stations: str = "0"
@@ -48,6 +50,7 @@ class Settings:
     weights: Weights = "auto"
     threads: int | None = None
     context: int | None = None
+    overlap: str = NONE
     sessions: int = 1
     spares: int = 0
     recovers: bool = False
@@ -100,6 +103,7 @@ def settings(
     context: int | None,
     weights: str = "auto",
     topology: str = "ring",
+    overlap: str = NONE,
     secret_file: Path | None = None,
     ca: Path | None = None,
 ) -> Settings:
@@ -124,9 +128,12 @@ def settings(
         weights=where,
         threads=threads,
         context=context,
+        overlap=overlap,
         trust=read_trust(secret_file, ca),
     )
-    _ = chosen.addresses, chosen.processes  # to be refused now, if they are to be
+    if not (chosen.addresses or chosen.processes) and overlap != NONE:
+        what = "in one process no layer starts ahead of the one before"
+        raise RequestProblem(what, fix="split it with --stations and --cut thirds, or leave --overlap out")
     return chosen
 
 
@@ -149,6 +156,10 @@ class Engine(Protocol):
     def spares(self) -> Sequence[str]:
         """Stations that hold nothing."""
 
+    @property
+    def overlap(self) -> Overlap | None:
+        """Layers that overlap; None where none do and nobody has asked."""
+
     async def start(self) -> None:
         """Makes room for a sequence; the one before is forgotten."""
 
@@ -167,6 +178,7 @@ class Alone:
     threads: int
     legs_per_token: int = 0
     spares: tuple[str, ...] = ()
+    overlap: None = None
 
     @property
     def context(self) -> int:
@@ -197,6 +209,7 @@ class Mesh:
     coordinator: Coordinator
     context: int
     threads: int
+    overlap: Overlap | None
     stream: Stream | None = None
 
     @property
@@ -261,6 +274,8 @@ def _planned(model: Model, s: Settings, context: int) -> Plan:
     rooms = [Room(name, None) for name in names[:count]]
     how = {"cut": s.cut, "topology": s.topology}
     drawn = plan_model(model, rooms, dtype=s.dtype, context=context * s.sessions, **how)
+    drawn = overlapping(drawn, ahead_typed(s.overlap, model, s.dtype))
+    refuse_with_failover(drawn, recovers=s.recovers)
     return replace(drawn, spares=(*drawn.spares, *names[count:]))
 
 
@@ -278,7 +293,7 @@ async def _loaded(
             async for step in load:
                 what = f"{size(step.done_bytes)} of {size(step.total_bytes)}, {step.what}"
                 show.advance(f"station {step.station}", step.done_bytes, step.total_bytes, what)
-        yield Mesh(coordinator, context, threads)
+        yield Mesh(coordinator, context, threads, overlap_in(drawn, s.overlap))
 
 
 def _ends(model: Model, s: Settings, threads: int) -> Ends:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,12 +45,17 @@ def overlap(
     windows: Annotated[int, typer.Option(min=1, help="Passages, each from another article.")] = 4,
     dtype: DtypeOption = "f32",
     threads: Annotated[int, typer.Option(min=1, help="Threads, as many as a station has.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Record the verdict, for `generate --overlap FILE`.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge whether a layer's attention may start before the layer before it is done."""
     from trisplit.cli.engines import settings
     from trisplit.cli.names import find_model
+    from trisplit.cli.overlap import layers_typed
     from trisplit.cli.printing import print_result
+    from trisplit.mesh.record import record_of, refuse_record, write_record
     from trisplit.models.model import open_model
 
     early, bound = _early(seed, kv), _limit(limit, kl, ppl_ratio)
@@ -57,13 +63,20 @@ def overlap(
         raise UnknownName("text", text, _TEXTS)
     how = settings(stations="0", cut="layers", dtype=dtype, threads=threads, context=None)
     opened = open_model(find_model(model))
-    wanted = _layers(layers, opened.config.layers)
+    wanted = layers_typed(layers, opened.config.layers, "--layers")
+    if out is not None:
+        refuse_record(out)
     shadow = _shadow(opened, text, windows, rounds, how)
     verdict = _verdict(shadow, wanted, early, bound, is_parallel=opened.config.parallel)
-    asked: dict[str, Any] = {"model": model, "dtype": dtype, "seed": seed, "kv": kv}
-    asked |= {"limit": {bound.measure: bound.at_most}, "text": text, "windows": windows, "rounds": rounds}
-    facts = verdict.as_json() | asked | _where() if as_json else None
-    print_result(facts, [verdict.table()], list(verdict.notes()))
+    read: dict[str, Any] = {"text": text, "windows": windows, "rounds": rounds}
+    asked = {"model": model, "dtype": dtype, "seed": seed, "kv": kv} | read
+    asked |= {"limit": {bound.measure: bound.at_most}}
+    where = _where()
+    if out is not None:
+        judged = {"name": model, "dtype": how.dtype, "limit": bound, "early": early, **read}
+        write_record(out, record_of(verdict, opened, command=where["command"], **judged))
+    lines = [*verdict.notes(), *([f"recorded in {out}"] if out is not None else [])]
+    print_result(verdict.as_json() | asked | where if as_json else None, [verdict.table()], lines)
 
 
 # --- what a person typed --------------------------------------------------------------------------
@@ -89,28 +102,11 @@ def _limit(residual: float | None, kl: float | None, ppl_ratio: float | None) ->
     given = [Limit(measure, bound) for measure, bound in asked.items() if bound is not None]
     if len(given) > 1:
         raise RequestProblem("more than one limit was given", fix="give one of --limit, --kl, --ppl-ratio")
-    if given and not given[0].at_most >= 0:
+    if given and not 0 <= given[0].at_most < math.inf:
         raise RequestProblem(
             f"a limit of {given[0].at_most} makes no sense", fix="give a number of 0 or more"
         )
     return given[0] if given else Limit()
-
-
-def _layers(text: str, count: int) -> list[int]:
-    """The numbers in `2-9,12`, in order; without any, all layers that have one before them."""
-    if count < 2:
-        raise RequestProblem("the model has one layer, with none before it", fix="use a model with more")
-    if not text:
-        return list(range(1, count))
-    chosen: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", part.strip())
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= first <= last < count:
-            what = f"--layers {part.strip()!r} are no layers that have one before them"
-            raise RequestProblem(what, fix=f"write numbers from 1 to {count - 1}, such as 1-3,{count - 1}")
-        chosen |= set(range(first, last + 1))
-    return sorted(chosen)
 
 
 # --- measuring ------------------------------------------------------------------------------------

@@ -72,6 +72,14 @@ class Running:
         int | None, typer.Option(help="Threads per process; default: the free cores, one per station.")
     ] = None
     context: Context = None
+    overlap: Annotated[
+        str,
+        typer.Option(
+            metavar="SET|FILE",
+            help="Layers that start ahead of the one before, in thirds: all, none, 3,5-9, or the record of "
+            "`gate overlap --out`. Answers may differ; not with `up`.",
+        ),
+    ] = "none"
 
     def settings(self, trusting: Trusting) -> Settings:
         """The same, checked."""

@@ -84,7 +84,8 @@ async def talk(name: str, where: Settings, how: Sampling, *, system: str, max_to
     Request(prompt_ids=tuple(greeting), sampling=how, max_tokens=max_tokens)
     async with engine(model, where) as loaded:
         conversation = Conversation(loaded, tokenizer, how, system=system, max_tokens=max_tokens)
-        print(HELP, file=sys.stderr)
+        for line in (*(loaded.overlap.lines() if loaded.overlap else ()), HELP):
+            print(line, file=sys.stderr)
         lines = _Lines()
         while (line := await lines.next()) not in (None, "/exit"):
             if line == "/reset":

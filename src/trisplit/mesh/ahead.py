@@ -10,6 +10,26 @@ from trisplit.mesh.overlap import Ahead, Early
 from trisplit.mesh.plan import Plan
 
 
+def overlapping(plan: Plan, wanted: Ahead | None) -> Plan:
+    """The plan whose layers start ahead as wanted; in thirds parallel blocks do better by themselves.
+
+    RequestProblem as of `starting_ahead`.
+    """
+    parallel = any(stage.parallel for group in plan.groups for stage in group.stages)
+    if wanted is None or (parallel and plan.cut == "thirds"):
+        return plan
+    return starting_ahead(plan, wanted.layers, wanted.early)
+
+
+def refuse_with_failover(plan: Plan, *, recovers: bool) -> None:
+    """RequestProblem when layers start ahead in a mesh that is to go on when a station is lost."""
+    if recovers and plan.ahead is not None:
+        raise RequestProblem(
+            "what layers left that started ahead cannot be played again when a station is lost",
+            fix="do without one of both: layers that start ahead, or failover (as of `trisplit up`)",
+        )
+
+
 def starting_ahead(plan: Plan, layers: Collection[int], early: Early) -> Plan:
     """The plan whose attentions of these layers start ahead for decoded tokens; none of them: as it was.
 
@@ -21,7 +41,7 @@ def starting_ahead(plan: Plan, layers: Collection[int], early: Early) -> Plan:
     if plan.cut != "thirds":
         raise RequestProblem(
             f"in the cut {plan.cut} no attention stands alone, so none can start ahead",
-            fix="cut thirds, or let none start ahead",
+            fix="cut it in thirds (--cut thirds), or let none start ahead",
         )
     stages = [stage for group in plan.groups for stage in group.stages]
     if any(stage.parallel for stage in stages):

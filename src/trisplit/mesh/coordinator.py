@@ -10,7 +10,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from trisplit.errors import PeerProblem, Problem, RequestProblem
+from trisplit.errors import PeerProblem, Problem
+from trisplit.mesh.ahead import refuse_with_failover
 from trisplit.mesh.facts import StationFacts, of_stations, of_this_process
 from trisplit.mesh.membership import ANSWER_DEADLINE_S, Membership
 from trisplit.mesh.peers import SILENCE_S, Loss, Peers, StationLost
@@ -62,11 +63,7 @@ class Coordinator:
         the bytes stations offer for weights and KV, None where none was stated. RequestProblem when layers of
         the plan start ahead and the mesh `recovers`: early rows are not replayed.
         """
-        if recovers and plan.ahead is not None:
-            raise RequestProblem(
-                "what layers left that started ahead cannot be played again when a station is lost",
-                fix="do without one of both: layers that start ahead, or failover",
-            )
+        refuse_with_failover(plan, recovers=recovers)
         self.model, self.ends, self.sessions = model, ends, sessions
         self._plan, self._addresses, self._between = plan, addresses, between or {}
         self._trust = trust
