@@ -61,6 +61,7 @@ class Mesh:
     closed: list[int] = field(default_factory=list)
     recoveries: tuple[()] = ()
     last_loss: Any = None
+    members: Any = field(default_factory=lambda: SimpleNamespace(batched=False))
     plan: Any = field(
         default_factory=lambda: SimpleNamespace(
             cut="layers", topology="ring", legs_per_token=2, spares=("s3",)

@@ -172,7 +172,7 @@ def test_a_proof_is_for_the_hello_it_came_with() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [Ping(1), Challenge(OWN), Counterproof(OWN), COORDINATOR, ROW, Facts(1, 1, 1, 1, 1, 1)]
+    "said", [Ping(1), Challenge(OWN), Counterproof(OWN), COORDINATOR, ROW, Facts(1, 1, 1, 1, 1, 1, 1)]
 )
 def test_the_greeting_cannot_be_passed_over(said: Said) -> None:
     word = type(said).__name__

@@ -15,7 +15,7 @@ from trisplit.wire import frame, route
 from trisplit.wire.frame import Activation
 from trisplit.wire.losses import Again, Begun, Seen, Skip
 from trisplit.wire.messages import FileSpec, GroupSpec, Ping, Source, StageSpec, Visit, Way
-from trisplit.wire.questions import How, StationReport
+from trisplit.wire.questions import BatchReport, How, StationReport
 from trisplit.wire.session import CLIENT_LINK, COORDINATOR_LINK, STATION_LINK, Turns
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
@@ -59,6 +59,7 @@ def test_its_fields_are_ours() -> None:
     ours["Recalled"] |= set(Visit.__struct_fields__)
     ours["Question"] |= set(How.__struct_fields__)
     ours["Reported"] |= set(StationReport.__struct_fields__)
+    ours["Judged"] |= set(BatchReport.__struct_fields__)
     ours["Surveyed"] |= set(Seen.__struct_fields__)
     ours["Resume"] |= set(Skip.__struct_fields__)
     ours["Replay"] |= {*Again.__struct_fields__, *Begun.__struct_fields__}

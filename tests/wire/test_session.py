@@ -53,6 +53,7 @@ def client_link() -> Pair:
 
 CHALLENGED = "caller:Hello called:Challenge"
 PROVED = CHALLENGED + " caller:Proof called:Counterproof"
+GAUGING = "caller:Hello called:Welcome caller:Gauge"
 LOADING = "caller:Hello called:Welcome caller:Load"
 LOADED = LOADING + " called:Loading called:Loaded"
 JOINED = LOADED + " caller:Join called:Joined"
@@ -67,8 +68,11 @@ COORDINATOR_PLACES = {
     "challenged": (CHALLENGED, "Proof", ""),
     "proving": (CHALLENGED + " caller:Proof", "", "Counterproof"),
     "proved": (PROVED, "", "Welcome"),
-    "empty": ("caller:Hello called:Welcome", "Load Ask Survey Recall Ping", "Ping"),
-    "empty by a secret": (PROVED + " called:Welcome", "Load Ask Survey Recall Ping", "Ping"),
+    "empty": ("caller:Hello called:Welcome", "Gauge Load Ask Survey Recall Ping", "Ping"),
+    "empty by a secret": (PROVED + " called:Welcome", "Gauge Load Ask Survey Recall Ping", "Ping"),
+    "gauging": (GAUGING, "Ask Survey Recall Ping", "Gauged Refused Ping"),
+    "gauged": (GAUGING + " called:Gauged", "Gauge Load Ask Survey Recall Ping", "Ping"),
+    "no way": (GAUGING + " called:Refused", "Gauge Load Ask Survey Recall Ping", "Ping"),
     "loading": (LOADING, "Ask Survey Recall Ping", "Loading Need Want Loaded Ping"),
     "loading on": (LOADING + " called:Loading", "Ask Survey Recall Ping", "Loading Need Want Loaded Ping"),
     "in need": (LOADING + " called:Need", "Offer Ask Survey Recall Ping", "Loading Want Ping"),
@@ -124,18 +128,25 @@ CLIENT_PLACES = {
     "start": ("", "Hello", ""),
     "met": ("caller:Hello", "", "Welcome Challenge"),
     "challenged": (CHALLENGED, "Proof", ""),
-    "idle": (IDLE, "Question Report End Ping", "Ping"),
-    "idle by a secret": (PROVED + " called:Welcome", "Question Report End Ping", "Ping"),
+    "idle": (IDLE, "Question Report Judge End Ping", "Ping"),
+    "idle by a secret": (PROVED + " called:Welcome", "Question Report Judge End Ping", "Ping"),
     "asked": (IDLE + " caller:Question", "Ping", "Waiting Token Answered Ping"),
     "waiting": (IDLE + " caller:Question called:Waiting", "Ping", "Waiting Token Answered Ping"),
     "told": (IDLE + " caller:Question called:Token", "Ping", "Waiting Token Answered Ping"),
     "answered": (
         IDLE + " caller:Question called:Token called:Answered",
-        "Question Report End Ping",
+        "Question Report Judge End Ping",
         "Ping",
     ),
     "reporting": (IDLE + " caller:Report", "Ping", "Reported Ping"),
-    "reported": (IDLE + " caller:Report called:Reported", "Question Report End Ping", "Ping"),
+    "reported": (IDLE + " caller:Report called:Reported", "Question Report Judge End Ping", "Ping"),
+    "judging": (IDLE + " caller:Judge", "Ping", "Judging Judged Ping"),
+    "judging on": (IDLE + " caller:Judge called:Judging", "Ping", "Judging Judged Ping"),
+    "judged": (
+        IDLE + " caller:Judge called:Judging called:Judged",
+        "Question Report Judge End Ping",
+        "Ping",
+    ),
     "ending": (IDLE + " caller:End", "Ping", "Ping"),
 }
 
@@ -318,11 +329,11 @@ def test_an_answer_must_be_to_the_question() -> None:
     with pytest.raises(OwnProblem, match="Pong to no Ping"):
         pair.called.send(Pong(8))
     with pytest.raises(OwnProblem, match="Facts to no Ask"):
-        pair.called.send(Facts(1, 1, 1.0, 0, 0, 0))
+        pair.called.send(Facts(1, 1, 1.0, 0, 0, 0, None))
     pair.say(CALLED, Pong(7))
     pair.say(CALLER, Ping(8))
     pair.say(CALLER, Ask())
-    pair.say(CALLED, Facts(1, 1, 1.0, 0, 0, 0))
+    pair.say(CALLED, Facts(1, 1, 1.0, 0, 0, 0, None))
     pair.say(CALLER, Ask())
 
 

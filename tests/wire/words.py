@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from trisplit.wire import frame, packing, route
 from trisplit.wire.fields import MAX_PIECE
 from trisplit.wire.frame import Activation
+from trisplit.wire.gauging import MOST_DEADLINE_MS, MOST_ROUNDS, Gauge, Gauged
 from trisplit.wire.greeting import Challenge, Counterproof, Hello, Proof, Welcome
 from trisplit.wire.losses import (
     Again,
@@ -57,8 +58,12 @@ from trisplit.wire.messages import (
 from trisplit.wire.packing import Message
 from trisplit.wire.questions import (
     Answered,
+    BatchReport,
     End,
     How,
+    Judge,
+    Judged,
+    Judging,
     Question,
     Report,
     Reported,
@@ -68,6 +73,7 @@ from trisplit.wire.questions import (
 )
 from trisplit.wire.session import Said
 
+BATCH = BatchReport("layers", "ring", 4, 8, 24, 5, 10.0, 9.5, 0.95, 0.965, True, True)
 EXAMPLES: dict[str, Said] = {
     type(said).__name__: said
     for said in (
@@ -116,7 +122,9 @@ EXAMPLES: dict[str, Said] = {
         Close(1),
         Closed(1),
         Ask(),
-        Facts(90_000, 12, 3.5, 2, 3, 4_096),
+        Facts(90_000, 12, 3.5, 2, 3, 4_096, 8_000_000),
+        Gauge("127.0.0.1:4002", 20, 500),
+        Gauged(40.5, 40.25, 20),
         Adopt(
             Load(b"{}", None, True, "f32", 1, 64, 2, (GroupSpec(3, (StageSpec(0, "down"),), 4),), True, True)
         ),
@@ -145,7 +153,12 @@ EXAMPLES: dict[str, Said] = {
             spares=("s2",),
             mixed="",
             last_error="station s2 was lost",
+            batched=True,
+            batch=BATCH,
         ),
+        Judge(8, 24, 5),
+        Judging(3, 10),
+        Judged(BATCH),
         End(),
         Ping(7),
         Pong(7),
@@ -217,6 +230,12 @@ station_reports = st.builds(
     ),
     *(st.none() | u32, texts, texts),
 )
+batches = st.builds(
+    BatchReport,
+    *(texts, texts, u32, positive, u32, u32),
+    *[floats(0, 1e12)] * 4,
+    *(st.booleans(), st.booleans()),
+)
 loads = st.builds(
     Load,
     st.binary(max_size=40),
@@ -276,7 +295,9 @@ any_message: st.SearchStrategy[Message] = st.one_of(
     st.builds(Close, streams),
     st.builds(Closed, streams),
     st.builds(Ask),
-    st.builds(Facts, u64, u64, floats(0, 1e12), u64, u32, u64),
+    st.builds(Facts, u64, u64, floats(0, 1e12), u64, u32, u64, maybe_u64),
+    st.builds(Gauge, texts, st.integers(1, MOST_ROUNDS), st.integers(1, MOST_DEADLINE_MS)),
+    st.builds(Gauged, *[floats(0, MOST_DEADLINE_MS)] * 2, st.integers(1, MOST_ROUNDS)),
     st.builds(Adopt, loads),
     st.builds(Refused, texts, texts),
     st.builds(Severed, texts, texts),
@@ -324,8 +345,11 @@ any_message: st.SearchStrategy[Message] = st.one_of(
         floats(0, 1e12),
         st.lists(station_reports, max_size=3).map(tuple),
         st.lists(texts, max_size=3).map(tuple),
-        *(texts, texts),
+        *(texts, texts, st.booleans(), st.none() | batches),
     ),
+    st.builds(Judge, positive, st.integers(2, 2**32 - 1), st.integers(1, 1000)),
+    st.builds(Judging, u32, u32),
+    st.builds(Judged, batches),
     st.builds(End),
     st.builds(Ping, u64),
     st.builds(Pong, u64),

@@ -203,6 +203,8 @@ class Daemon:
             spares=tuple(plan.spares),
             mixed=mixed(stations),
             last_error=self._last_error,
+            batched=self._coordinator.members.batched,
+            batch=None,
         )
 
 

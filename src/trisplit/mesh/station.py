@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from trisplit.errors import OwnProblem, PeerProblem, Problem, RequestProblem
-from trisplit.machine import rss_bytes
+from trisplit.machine import available_bytes, rss_bytes
 from trisplit.mesh.calling import connect
 from trisplit.mesh.door import Tally
 from trisplit.mesh.fetching import Supplier
@@ -165,7 +165,7 @@ class Station:
                 held = self._held
                 ran = (held.frames, held.busy_ms) if held else (0, 0.0)
                 full = (len(held.streams), held.kv_bytes) if held else (0, 0)
-                link.send(Facts(rss_bytes(), *ran, self.tally.refused, *full))
+                link.send(Facts(rss_bytes(), *ran, self.tally.refused, *full, available_bytes()))
             case _:
                 raise PeerProblem(
                     f"it said {type(said).__name__}, which no station answers", fix=SAME_VERSION

@@ -6,7 +6,7 @@ from trisplit.wire.fields import U16, U32, Name, Part, Stream, Text, Word
 
 
 class Refused(Word, frozen=True):
-    """What was to be adopted cannot be; all else goes on."""
+    """What was to be adopted cannot be, or a way that was to be gauged is none; all else goes on."""
 
     what: Text
     fix: Text

@@ -231,7 +231,7 @@ class Facts(Word, frozen=True):
 
     So many `streams` are open, and have filled `kv_bytes` of keys and values.
     `refused` counts since the start: callers that were not let in, and peers whose link was ended
-    for what they sent or would not read.
+    for what they sent or would not read. `free_bytes` is the memory its host has to spare, where it says so.
     """
 
     rss_bytes: U64
@@ -240,6 +240,7 @@ class Facts(Word, frozen=True):
     refused: U64
     streams: U32
     kv_bytes: U64
+    free_bytes: U64 | None
 
 
 class Adopt(Word, frozen=True):

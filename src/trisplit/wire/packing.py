@@ -7,9 +7,10 @@ import msgspec
 from trisplit.errors import OwnProblem, PeerProblem
 from trisplit.wire import messages
 from trisplit.wire.frame import SAME_VERSION
+from trisplit.wire.gauging import GaugeMessage
 from trisplit.wire.questions import ClientMessage
 
-Message = messages.Message | ClientMessage
+Message = messages.Message | GaugeMessage | ClientMessage
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)

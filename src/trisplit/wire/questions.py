@@ -11,6 +11,7 @@ from trisplit.wire.fields import U32, U64, Milliseconds, Name, Part, Positive, S
 MOST_STOPS: Final = 64
 MOST_CHARACTERS: Final = 2**19  # in UTF-8 at most half of a message
 
+Ratio = Annotated[float, msgspec.Meta(ge=0)]
 LongText = Annotated[str, msgspec.Meta(max_length=MOST_CHARACTERS)]
 
 
@@ -86,10 +87,31 @@ class StationReport(Part, frozen=True):
     runtime: Text
 
 
+class BatchReport(Part, frozen=True):
+    """Batched sends as the mesh measured them: milliseconds from token to token, and whether they are on.
+
+    On if `ratio`, batched over unbatched, is at most `limit`, and no token was another.
+    """
+
+    cut: Name
+    topology: Name
+    stations: U32
+    sessions: Positive
+    tokens: U32
+    rounds: U32
+    unbatched_ms: Milliseconds
+    batched_ms: Milliseconds
+    ratio: Ratio
+    limit: Ratio
+    tokens_equal: bool
+    on: bool
+
+
 class Reported(Word, frozen=True):
     """A mesh and what it does now; `mixed` says why no identity is claimed, if none is.
 
     `refused` counts questions, `dropped` clients that left or did not read, `recovered` losses of stations.
+    `batched` says whether frames leave in batches, `batch` what was measured of that here, if it was.
     """
 
     model: Text
@@ -111,10 +133,36 @@ class Reported(Word, frozen=True):
     spares: tuple[Name, ...]
     mixed: Text
     last_error: Text
+    batched: bool
+    batch: BatchReport | None
+
+
+class Judge(Word, frozen=True):
+    """Measure batched sends beside single ones, and leave them on if their gate passes, else off.
+
+    So many `sessions` at once, of `tokens` each, `rounds` times with batches and as many without.
+    """
+
+    sessions: Positive
+    tokens: Annotated[int, msgspec.Meta(ge=2, lt=2**32)]
+    rounds: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+
+class Judging(Word, frozen=True):
+    """So many runs of `total` are done."""
+
+    done: U32
+    total: U32
+
+
+class Judged(Word, frozen=True):
+    """The mesh has measured, and sends by the verdict from here on."""
+
+    batch: BatchReport
 
 
 class End(Word, frozen=True):
     """Take the mesh down. Bye follows when all is ended."""
 
 
-ClientMessage = Question | Waiting | Token | Answered | Report | Reported | End
+ClientMessage = Question | Waiting | Token | Answered | Report | Reported | Judge | Judging | Judged | End

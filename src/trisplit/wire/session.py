@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from trisplit.errors import OwnProblem, PeerProblem
 from trisplit.wire import frame, packing
 from trisplit.wire.frame import SAME_VERSION, Activation
+from trisplit.wire.gauging import Gauge, Gauged
 from trisplit.wire.greeting import VERSION, Challenge, Counterproof, Hello, Proof, Role, Welcome
 from trisplit.wire.losses import Refused, Replay, Resume, Resumed, Severed, Survey, Surveyed
 from trisplit.wire.messages import (
@@ -39,7 +40,18 @@ from trisplit.wire.messages import (
 )
 from trisplit.wire.owed import OWED, Owed
 from trisplit.wire.packing import Message
-from trisplit.wire.questions import Answered, End, Question, Report, Reported, Token, Waiting
+from trisplit.wire.questions import (
+    Answered,
+    End,
+    Judge,
+    Judged,
+    Judging,
+    Question,
+    Report,
+    Reported,
+    Token,
+    Waiting,
+)
 
 Said = Message | Activation
 Side = Literal["coordinator", "upstream", "client", "station"]
@@ -92,6 +104,9 @@ _NEEDS: tuple[type[Said], ...] = (Loading, Need, Want)
 
 # Coordinator (caller) and station (called). After a station was lost, others adopt its groups and join anew.
 _LIFE: Turns = {
+    ("empty", "caller", Gauge): "gauging",
+    ("gauging", "called", Gauged): "empty",
+    ("gauging", "called", Refused): "empty",
     ("empty", "caller", Load): "loading",
     ("loading", "called", Loaded): "loaded",
     ("loaded", "caller", Join): "joining",
@@ -136,6 +151,9 @@ CLIENT_LINK = _turns(
         ("asked", "called", Answered): "idle",
         ("idle", "caller", Report): "reporting",
         ("reporting", "called", Reported): "idle",
+        ("idle", "caller", Judge): "judging",
+        ("judging", "called", Judging): "judging",
+        ("judging", "called", Judged): "idle",
         ("idle", "caller", End): "ending",
     },
     asides=_PINGS,
