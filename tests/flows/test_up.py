@@ -397,6 +397,37 @@ def test_a_station_that_dies_is_made_good_and_its_clients_do_not_notice(model: P
         assert sorted(s["name"] for s in now["stations"]) == ["coordinator", "s2", "s3"]
 
 
+def test_a_station_without_room_takes_nothing_over(model: Path) -> None:
+    """The first spare states too little, the second takes; when that dies too the numbers are told."""
+    expected = truth(model, 1, LONG)
+    words = ("--stations", "1", "--spares", "2", "--memory", "1GB,1kB,1GB", "--context", str(CONTEXT))
+    with brought_up(model, *words) as up:
+        (first,) = holders(up)
+
+        async def story() -> None:
+            async with under_way(up.address, 1, LONG) as asking:
+                os.kill(first, signal.SIGKILL)
+                ids = list[int]()
+                while isinstance(said := await asking._next(), Token):
+                    ids.append(said.token_id)
+                assert ids == expected[1:], said
+            now = up.status()
+            assert (now["recovered"], now["spares"]) == (1, ["s2"])
+            assert sorted(s["name"] for s in now["stations"]) == ["coordinator", "s3"]
+            (second,) = holders(up)
+            async with under_way(up.address) as asking:
+                os.kill(second, signal.SIGKILL)
+                with pytest.raises(PeerProblem, match=r"s3 is lost, .* need .* where others have 1.0 kB"):
+                    await rest(asking)
+
+        asyncio.run(story())
+
+
+def holders(up: Up) -> list[int]:
+    """Processes of the stations that hold something."""
+    return [one["pid"] for one in up.status()["stations"] if one["name"] != "coordinator"]
+
+
 def test_a_station_leaves_a_coordinator_that_has_fallen_silent(model: Path) -> None:
     """Stopped, its socket stays open: only that it pings no more can tell."""
     script = (
@@ -426,6 +457,9 @@ def test_a_mesh_that_cannot_be_is_refused_at_once(mesh: Up, model: Path, station
         (("--stations", "2", "--spares", "999"), "--stations 2 and --spares 999 are too many processes"),
         (("--stations", "2", "--listen", mesh.address), f"cannot listen on {mesh.address}"),
         (("--stations", "2", "--listen", "0.0.0.0:0"), "there is no secret"),
+        (("--stations", "2", "--memory", "1GB,1GB,1GB"), "--memory states 3 limits for 2 stations"),
+        (("--stations", "2", "--memory", "much"), "'much' is not a size"),
+        (("--stations", "2", "--memory", "10kB"), "the largest station s1 offers 10.0 kB"),
         (("--stations", "2", "--topology", "circle"), "no topology is named 'circle'"),
     ):
         assert what in problem_of("up", model, *words).what

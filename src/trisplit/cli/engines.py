@@ -40,7 +40,8 @@ class Settings:
     """How a model is run, whatever it is asked. `stations` is a number of local processes, or addresses.
 
     `spares` are started beside that number, or are the last of those addresses. What `recovers` goes on
-    when a station is lost. `overlap` says which layers start ahead: see `ahead_typed`.
+    when a station is lost. `overlap` says which layers start ahead: see `ahead_typed`. `memory` is what each
+    station offers for weights and KV, or all of them if it is one; none, no limit.
     """
 
     stations: str = "0"
@@ -54,6 +55,7 @@ class Settings:
     sessions: int = 1
     spares: int = 0
     recovers: bool = False
+    memory: tuple[int, ...] = ()
     trust: Trust = NOBODY
 
     @property
@@ -92,6 +94,15 @@ class Settings:
             what = f"--spares {self.spares} of {len(names)} stations leave none to hold the model"
             raise RequestProblem(what, fix=f"name more stations with --stations, {self.spares + 1} at least")
         return names
+
+    @property
+    def limits(self) -> dict[str, int | None]:
+        """What each station offers, in bytes. RequestProblem when limits and stations are not as many."""
+        names, limits = self.names, self.memory
+        if len(limits) not in (0, 1, len(names)):
+            what = f"--memory states {len(limits)} limits for {len(names)} stations"
+            raise RequestProblem(what, fix="state one for all of them, or one for each, spares last")
+        return dict.fromkeys(names, *limits) if len(limits) < 2 else dict(zip(names, limits))
 
 
 def settings(
@@ -271,7 +282,8 @@ async def meshed(model: Model, s: Settings) -> AsyncIterator[Mesh]:
 
 def _planned(model: Model, s: Settings, context: int) -> Plan:
     names, count = s.names, len(s.names) - s.spares
-    rooms = [Room(name, None) for name in names[:count]]
+    limits = s.limits
+    rooms = [Room(name, limits[name]) for name in names[:count]]
     how = {"cut": s.cut, "topology": s.topology}
     drawn = plan_model(model, rooms, dtype=s.dtype, context=context * s.sessions, **how)
     drawn = overlapping(drawn, ahead_typed(s.overlap, model, s.dtype))
@@ -286,7 +298,14 @@ async def _loaded(
     threads = s.threads or 1
     ends = _ends(model, s, threads) if s.topology != "ring" else None
     async with Coordinator(
-        model, ends, drawn, addresses, sessions=s.sessions, recovers=s.recovers, trust=s.trust
+        model,
+        ends,
+        drawn,
+        addresses,
+        sessions=s.sessions,
+        recovers=s.recovers,
+        limits=s.limits,
+        trust=s.trust,
     ) as coordinator:
         with bars() as show:
             load = coordinator.load(s.dtype, context=context, threads=threads, weights=s.weights)

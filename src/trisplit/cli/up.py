@@ -33,6 +33,14 @@ def up(
     ] = 0,
     sessions: Annotated[int, typer.Option(min=1, max=1024, help="Questions answered at once.")] = 8,
     waiting: Annotated[int, typer.Option(min=0, help="Questions that may wait for that.")] = 64,
+    memory: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE,…",
+            help="What each station offers for weights and KV, such as 2GB,2GB,1GiB, spares last; "
+            "one SIZE is for all.",
+        ),
+    ] = "",
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="For clients; beyond loopback only with a secret.")
     ] = "127.0.0.1:0",
@@ -46,10 +54,12 @@ def up(
     import uvloop
 
     from trisplit.cli import serving
+    from trisplit.mesh.room import parse_size
     from trisplit.mesh.trust import station_tls
 
     asked = running.settings(trusting)
-    where = replace(asked, sessions=sessions, spares=spares, recovers=True)
+    limits = tuple(parse_size(limit) for limit in memory.split(",")) if memory else ()
+    where = replace(asked, sessions=sessions, spares=spares, recovers=True, memory=limits)
     if not (where.addresses or where.processes):
         raise RequestProblem("a mesh has at least one station", fix="say --stations 4, or their addresses")
     tls = station_tls(cert, key)
