@@ -62,15 +62,18 @@ def trisplit(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
 
 
-def started(*arguments: str | Path) -> subprocess.Popen[str]:
+def started(*arguments: str | Path, patch: str = "") -> subprocess.Popen[str]:
     """One command, under way."""
-    words = [*COMMAND, *map(str, arguments)]
+    run_patched = ["-c", f"{patch}; from trisplit.cli import main; main()"]
+    command = [*COMMAND[:3], *run_patched] if patch else COMMAND
+    words = [*command, *map(str, arguments)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @contextmanager
-def brought_up(*arguments: str | Path) -> Iterator[Up]:
-    process = started("up", *arguments, "--json")
+def brought_up(*arguments: str | Path, patch: str = "") -> Iterator[Up]:
+    """`trisplit up`, with a line of Python before it if a test cannot wait as long as a user would."""
+    process = started("up", *arguments, "--json", patch=patch)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -152,13 +155,13 @@ async def rest(asking: Client) -> None:
         await asking._next()
 
 
-async def settled(address: str) -> Reported:
+async def settled(address: str, stations: int = STATIONS) -> Reported:
     """The report once nobody is answered: whoever has left must leave nothing behind."""
     async with client(address, NOBODY) as asking, asyncio.timeout(PATIENCE_S):
         while True:
             now = await asking.report()
-            held = [(s.streams, s.kv_used_bytes) for s in now.stations[:STATIONS]]
-            if (now.open, now.waiting, held) == (0, 0, [(0, 0)] * STATIONS):
+            held = [(s.streams, s.kv_used_bytes) for s in now.stations[:stations]]
+            if (now.open, now.waiting, held) == (0, 0, [(0, 0)] * stations):
                 return now
             await asyncio.sleep(0.05)
 
@@ -222,6 +225,25 @@ def test_a_client_killed_in_the_middle_leaves_nothing_and_holds_nobody(mesh: Up,
     assert (now.dropped, now.last_error) == (dropped + 1, "")
     told = trisplit("generate", "--mesh", mesh.address, "--json", *words_for(1))
     assert json.loads(told.stdout)["token_ids"] == truth(model, 1)
+
+
+def test_a_client_that_is_stopped_is_given_up_in_the_middle_of_its_answer(model: Path) -> None:
+    """Its socket stays open and its kernel takes what comes, as when a host vanishes without a word."""
+    patch = "from trisplit.mesh import daemon; daemon.PING_EVERY_S = 0.3"
+    most = str(2 * CONTEXT)
+    with brought_up(model, "--stations", "3", "--cut", "thirds", "--context", most, patch=patch) as up:
+        words = ("--max-tokens", most, "--ignore-eos", "the weights")
+        victim = started("generate", "--mesh", up.address, *words)
+        assert victim.stdout is not None
+        victim.stdout.read(3)
+        victim.send_signal(signal.SIGSTOP)
+        now = asyncio.run(settled(up.address, 3))
+        assert (now.dropped, now.answered, now.last_error) == (1, 0, "")
+        victim.send_signal(signal.SIGCONT)
+        _, error = victim.communicate(timeout=PATIENCE_S)
+        assert victim.returncode == 1
+        assert "has answered no ping for 1.5 s" in error
+        assert asyncio.run(asked(up.address, question(1))) == truth(model, 1)
 
 
 def test_a_client_that_never_reads_holds_nobody(mesh: Up, model: Path) -> None:

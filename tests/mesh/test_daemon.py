@@ -306,6 +306,43 @@ def test_a_client_that_does_not_read_is_dropped_and_holds_nobody(monkeypatch: py
     run(story())
 
 
+@pytest.mark.parametrize("place", ["running", "waiting"])
+def test_a_client_whose_host_is_gone_leaves_its_place(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its socket stays open, and nothing that is sent comes back."""
+    monkeypatch.setattr(daemons, "PING_EVERY_S", 0.05)
+
+    async def story() -> None:
+        gate = asyncio.Event()
+        mesh = Mesh(sessions=1, gate=gate.wait)
+        async with up(mesh) as here, here.client() as gone:
+            first = asyncio.create_task(text_of(here, question("ab"))) if place == "waiting" else None
+            await until(lambda: mesh.opened or not first)
+            gone._link.send(question("cd"))
+            await until(lambda: here.daemon._line.waiting if first else mesh.opened)
+            gone._link.transport.pause_reading()
+            await until(lambda: here.daemon._line.waiting + here.daemon._line.inside == bool(first))
+            now = await here.daemon.report()
+            gate.set()
+            assert (now.dropped, now.last_error) == (1, "")
+            assert first is None or await first == "ababa", "who answers pings stays"
+            assert await text_of(here, question("xyz", 4)) == "xyzx"
+            assert sorted(mesh.closed) == mesh.opened
+
+    run(story())
+
+
+def test_pings_between_questions_confuse_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemons, "PING_EVERY_S", 0.001)
+
+    async def story() -> None:
+        async with up(Mesh(gate=lambda: asyncio.sleep(0.0005))) as here, here.client() as mesh:
+            for _ in range(50):
+                *tokens, _ = await heard(mesh, question("abc", 5))
+                assert "".join(token.text for token in tokens) == "abcab"
+
+    run(story())
+
+
 @pytest.mark.parametrize("hello", [COORDINATOR, UPSTREAM], ids=lambda hello: hello.role)
 def test_only_clients_are_answered(hello: Hello) -> None:
     async def story() -> None:

@@ -19,13 +19,14 @@ from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.facts import mixed
 from trisplit.mesh.line import Line
 from trisplit.mesh.link import Link
+from trisplit.mesh.listening import MOST_MISSED, Pulse
 from trisplit.mesh.streams import Stream
 from trisplit.models.generation import Generation, Request
 from trisplit.models.sampling import Sampling
 from trisplit.models.tokenizer import Tokenizer
 from trisplit.models.wish import Wish
 from trisplit.wire.frame import SAME_VERSION
-from trisplit.wire.messages import Bye, Fault
+from trisplit.wire.messages import Bye, Fault, Pong
 from trisplit.wire.questions import (
     Answered,
     End,
@@ -39,6 +40,7 @@ from trisplit.wire.questions import (
 
 MOST_UNREAD_BYTES: Final = 256 * 2**10  # of one client, beside what the kernels hold for it
 IDLE_S: Final = 60.0  # a client that has connected and asks nothing
+PING_EVERY_S: Final = 1.0  # one that waits for its answer; it is given up when it misses a few
 MOST_WAITING: Final = 64
 
 
@@ -77,10 +79,13 @@ class Daemon:
         if link.hello is not None and link.hello.role != "client":
             what = f"a {link.hello.role} has called a mesh, which only clients ask"
             raise PeerProblem(what, fix="give --stations the addresses that `trisplit station` has printed")
+        pulse = Pulse(link)
         while True:
             match await link.receive(IDLE_S):
                 case Question() as question:
-                    link.send(await self._heard_out(link, question))
+                    link.send(await self._heard_out(link, pulse, question))
+                case Pong() as pong:
+                    pulse.hear(pong)
                 case Report():
                     link.send(await self.report())
                 case End():
@@ -111,22 +116,24 @@ class Daemon:
 
     # --- questions ---
 
-    async def _heard_out(self, link: Link, question: Question) -> Answered:
+    async def _heard_out(self, link: Link, pulse: Pulse, question: Question) -> Answered:
         """Answers a question, for as long as its client is there to hear it; returns the last word."""
         if self._ended.is_set():
             raise _going_down()
         answering = asyncio.create_task(self._answer(link, question))
-        leaving = asyncio.create_task(_left(link))
+        leaving = asyncio.create_task(pulse.stops(PING_EVERY_S))
         self._answering.add(answering)
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            is_gone = leaving.done()
             leaving.cancel()
             answering.cancel()  # that is, if it is not done
             await asyncio.wait({answering})
             self._answering.discard(answering)
-        if not link.is_open:
+        if is_gone or not link.is_open:
             self._dropped += 1
+            await link.close_with(_silent(link))  # unless it has ended already
         with self._noted(link):
             if answering.cancelled():
                 raise _going_down() if link.is_open else _gone(link)
@@ -208,13 +215,6 @@ class Daemon:
         )
 
 
-async def _left(link: Link) -> None:
-    """Returns when the client has left; whatever else it says now is out of turn."""
-    with contextlib.suppress(Problem):
-        while True:
-            await link.receive(None)
-
-
 def _drop_if_deaf(link: Link) -> None:
     """PeerProblem when a client has left more unread than we keep for it."""
     unread = link.transport.get_write_buffer_size()
@@ -225,6 +225,11 @@ def _drop_if_deaf(link: Link) -> None:
 
 def _going_down() -> PeerProblem:
     return PeerProblem("the mesh is being taken down", fix="ask another, or bring it up again")
+
+
+def _silent(link: Link) -> PeerProblem:
+    what = f"{link.peer} has answered no ping for {MOST_MISSED * PING_EVERY_S:g} s"
+    return PeerProblem(what, fix="ask again when it runs")
 
 
 def _gone(link: Link) -> PeerProblem:
