@@ -15,7 +15,20 @@ import time
 import typer
 
 from trisplit import __version__
-from trisplit.cli import answer, batching, bench, caching, claims, gate, ladder, plan, show, station, up
+from trisplit.cli import (
+    answer,
+    batching,
+    bench,
+    caching,
+    claims,
+    evaluating,
+    gate,
+    ladder,
+    plan,
+    show,
+    station,
+    up,
+)
 from trisplit.errors import Problem, RequestProblem
 
 app = typer.Typer(
@@ -26,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (answer, plan, show, station, up, claims, caching):
+for module in (answer, plan, show, station, up, claims, evaluating, caching):
     module.add_to(app)
 ladder.add_to(bench.app)
 app.add_typer(bench.app, name="bench")
