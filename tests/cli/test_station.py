@@ -40,6 +40,13 @@ def test_half_a_pair_of_certificate_and_key_starts_nothing(tmp_path: Path) -> No
         assert problem_of(option, file).what == "a certificate and its key come together"
 
 
+def test_a_folder_of_models_that_is_none_starts_nothing(tmp_path: Path) -> None:
+    problem = problem_of("--models", tmp_path / "away")
+    assert problem.what == f"--models {tmp_path}/away is no folder"
+    (tmp_path / "file").touch()
+    assert problem_of("--models", tmp_path / "file").what == f"--models {tmp_path}/file is no folder"
+
+
 def test_a_secret_is_no_argument() -> None:
     for command in ("station", "generate", "chat"):
         helped = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout

@@ -51,7 +51,9 @@ class Silent:
 
 
 @contextmanager
-def station(cache: Path, most_bytes: int | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def station(
+    cache: Path, *options: object, most_bytes: int | None = None
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A station process with a cache of its own, which may write files of `most_bytes`; its address."""
 
     def limit() -> None:
@@ -59,7 +61,7 @@ def station(cache: Path, most_bytes: int | None = None) -> Iterator[tuple[str, s
             resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "trisplit", "station", "--json", "--until-stdin-closes"],
+        [sys.executable, "-m", "trisplit", "station", "--json", "--until-stdin-closes", *map(str, options)],
         env={**os.environ, "TRISPLIT_CACHE": str(cache)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -378,6 +380,22 @@ def test_the_model_s_own_files_are_read_where_they_lie(
     trip = Trip(open_model(own), cut="recut")
     with stations([tmp_path / "one", tmp_path / "two"]) as addresses:
         assert trip.on(addresses, weights) == trip.alone()
+    assert sent.wants == []
+
+
+@pytest.mark.parametrize("weights", ["auto", "path"])
+def test_a_share_is_read_where_a_station_has_it(
+    weights: Weights, own: Path, tmp_path: Path, sent: Sent
+) -> None:
+    """Nothing lies under the coordinator's path any more, as on another host; its dates have changed."""
+    trip = Trip(open_model(own))
+    truth = trip.alone()
+    share = tmp_path / "share"
+    share.mkdir()
+    own.rename(share / own.name)
+    os.utime(share / own.name / "model.safetensors", (1, 1))
+    with station(tmp_path / "one", "--models", share) as (address, _):
+        assert trip.on({"s1": address}, weights) == truth
     assert sent.wants == []
 
 

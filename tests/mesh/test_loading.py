@@ -127,6 +127,41 @@ def test_a_model_of_another_description_is_another(model: Model) -> None:
         understand(order(model, config=other, pushes=False))
 
 
+@pytest.mark.parametrize("itself", [True, False])
+def test_a_model_in_the_station_s_own_folder_is_found_there(
+    itself: bool, model: Model, tmp_path: Path
+) -> None:
+    """By the name it has on the coordinator, or as the folder itself: as on a share mounted elsewhere."""
+    folder = tmp_path / "models"
+    there = Path(shutil.copytree(model.checkpoint.path, folder / "nice"))
+    source = Source("/srv/elsewhere/nice", model.checkpoint.digest)
+    understood = understand(order(model, source=source, pushes=False), there if itself else folder)
+    assert understood.own is not None
+    assert understood.own.checkpoint.path == there
+    assert understood.is_same
+
+
+@pytest.mark.parametrize("named", ["/srv/other", "..", "/", "", "/srv/\0"])
+def test_what_is_not_in_that_folder_is_not_looked_for_outside_it(named: str, model: Model, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    shutil.copytree(model.checkpoint.path, folder / "nice")
+    said = order(model, source=Source(named, "00"), pushes=False)
+    with pytest.raises(CheckpointProblem, match=r"does not exist|no file of a model|no config.json"):
+        understand(said, folder)
+    assert understand(msgspec.structs.replace(said, pushes=True), folder).own is None
+
+
+def test_another_model_of_that_name_is_passed_over(model: Model, tmp_path: Path) -> None:
+    """What lies at the coordinator's own path is then taken."""
+    build_variant("llama", tmp_path / model.checkpoint.path.name)
+    understood = understand(order(model, pushes=False), tmp_path)
+    assert understood.own is not None
+    assert understood.own.checkpoint.path == model.checkpoint.path
+    gone = order(model, source=Source(f"/nowhere/{model.checkpoint.path.name}", "00"), pushes=False)
+    with pytest.raises(CheckpointProblem, match=r"is not the coordinator's model; /nowhere/.* not exist"):
+        understand(gone, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("changes", "kind", "said"),
     [

@@ -26,6 +26,11 @@ def station(
     count: int = typer.Option(
         1, min=1, max=1000, help="Stations in this process, each at a port of its own: PORT, PORT + 1, …"
     ),
+    models: Path | None = typer.Option(
+        None,
+        metavar="FOLDER",
+        help="Read weights from the coordinator's model in this folder, local or shared, if it is there.",
+    ),
     secret_file: Path | None = typer.Option(
         None, metavar="FILE", help="What callers must know; default: TRISPLIT_SECRET, if it is set."
     ),
@@ -52,7 +57,7 @@ def station(
     from trisplit.mesh.serve import serve
     from trisplit.mesh.trust import read_trust, station_tls
 
-    trust, tls = read_trust(secret_file, ca), station_tls(cert, key)
+    trust, tls, build = read_trust(secret_file, ca), station_tls(cert, key), _build(repeat, waits, models)
 
     def announce(address: str) -> None:
         print(json.dumps({"listening": address}) if as_json else f"listening on {address}", flush=True)
@@ -60,18 +65,23 @@ def station(
     async def serve_all() -> None:
         places = neighbours(listen, count)
         names = [f"{name}-{i}" if name and count > 1 else name for i in range(1, count + 1)]
-        each = partial(serve, announce=announce, trust=trust, tls=tls, build=_build(repeat, waits))
+        each = partial(serve, announce=announce, trust=trust, tls=tls, build=build)
         await asyncio.gather(*(each(place, name=n) for place, n in zip(places, names)))
 
     uvloop.run(serve_all())
 
 
-def _build(repeat: int, waits: str) -> Build:
+def _build(repeat: int, waits: str, models: Path | None) -> Build:
     """How what is to be held is made: from weights, unless a bench asks for something else."""
+    from functools import partial
+
+    from trisplit.errors import RequestProblem
     from trisplit.mesh.loading import build
 
+    if models is not None and not models.is_dir():
+        raise RequestProblem(f"--models {models} is no folder", fix="name one that is here, or leave it out")
     if repeat == 1 and not waits:
-        return build
+        return partial(build, models=models)
     from trisplit.bench.builds import repeating, waiting
     from trisplit.bench.waiting import read_waits
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,11 +78,12 @@ class Order:
         return self.config.kv_bytes(1) * sum(stage.kind == "attention" for stage in self.stages)
 
 
-def understand(said: Load) -> Order:
+def understand(said: Load, models: Path | None = None) -> Order:
     """Looks for the model a coordinator speaks of and checks that its order can be carried out here.
 
-    PeerProblem for an order that makes no sense, CheckpointProblem for a model that is not here and is not
-    sent, RequestProblem when memory or cores are short.
+    `models` is where this station has models, or is one. PeerProblem for an order that makes no sense,
+    CheckpointProblem for a model that is not here and is not sent, RequestProblem when memory or cores are
+    short.
     """
     config = unpack(said.config)
     dtype = next((d for d in DTYPES if d == said.dtype), None)
@@ -94,7 +95,7 @@ def understand(said: Load) -> Order:
     numbers = [group.number for group in said.groups]
     if len(set(numbers)) < len(numbers):
         raise PeerProblem(f"groups {numbers} are not all different", fix=SAME_VERSION)
-    own = _own(said.source, config, said.pushes)
+    own = _own(said.source, config, said.pushes, models)
     order = Order(
         config=config,
         dtype=dtype,
@@ -116,19 +117,32 @@ def understand(said: Load) -> Order:
     return order
 
 
-def _own(source: Source | None, config: ModelConfig, pushes: bool) -> Model | None:
-    """The model under the coordinator's path here, if it is of this description."""
-    try:
-        if source is None:
-            raise CheckpointProblem("the coordinator names no model and sends none", fix=_SAME_MODEL)
-        model = open_model(Path(source.path))
-        if model.config != config:
-            raise CheckpointProblem(f"{source.path} is not the coordinator's model", fix=_SAME_MODEL)
-    except CheckpointProblem:
-        if pushes:
-            return None
-        raise
-    return model
+def _own(source: Source | None, config: ModelConfig, pushes: bool, models: Path | None) -> Model | None:
+    """The model of this description that lies here first; None where there is none and it is sent."""
+    why = [] if source else ["the coordinator names no model and sends none"]
+    for path in _places(source, models) if source else ():
+        try:
+            model = open_model(path)
+        except CheckpointProblem as problem:
+            why.append(problem.what)
+            continue
+        if model.config == config:
+            return model
+        why.append(f"{path} is not the coordinator's model")
+    if pushes:
+        return None
+    raise CheckpointProblem("; ".join(why), fix=_SAME_MODEL)
+
+
+def _places(source: Source, models: Path | None) -> Iterator[Path]:
+    """Where it may be: in our folder under the name it has there, our folder, and the path it has there."""
+    there = Path(source.path)
+    if models is not None:
+        if there.name not in ("", ".."):  # a peer's word never leads out of the folder
+            yield models / there.name
+        if (models / "config.json").is_file():
+            yield models
+    yield there
 
 
 def _stages(group: GroupSpec, config: ModelConfig) -> tuple[Stage, ...]:
@@ -141,9 +155,9 @@ def _stages(group: GroupSpec, config: ModelConfig) -> tuple[Stage, ...]:
     return stages
 
 
-async def build(said: Load, supplier: Supplier, tell: Tell) -> Held:
-    """What a station holds once it has done as it was told. Problems as of `understand` and `Loader`."""
-    order = await asyncio.to_thread(understand, said)
+async def build(said: Load, supplier: Supplier, tell: Tell, *, models: Path | None = None) -> Held:
+    """What a station holds once it has done as it was told. Arguments and Problems as of `understand`."""
+    order = await asyncio.to_thread(understand, said, models)
     async with aclosing(Loader(order, supplier, tell).build()) as built:
         groups = {group.number: group async for group in built}
     equal = await asyncio.to_thread(_settle, groups.values(), said.sessions)
