@@ -142,7 +142,7 @@ def test_a_model_in_the_station_s_own_folder_is_found_there(
 
 
 @pytest.mark.parametrize("named", ["/srv/other", "..", "/", "", "/srv/\0"])
-def test_what_is_not_in_that_folder_is_not_looked_for_outside_it(named: str, model: Model, tmp_path: Path) -> None:
+def test_what_is_not_in_that_folder_is_not_found(named: str, model: Model, tmp_path: Path) -> None:
     folder = tmp_path / "models"
     shutil.copytree(model.checkpoint.path, folder / "nice")
     said = order(model, source=Source(named, "00"), pushes=False)
