@@ -11,7 +11,7 @@ import pytest
 from trisplit.bench import rounds
 from trisplit.bench.levers import Levers
 from trisplit.bench.meshes import Ground, Subject
-from trisplit.bench.sessions import between, prompts_of, rate, sessions
+from trisplit.bench.sessions import between, rate, sessions
 from trisplit.bench.waiting import Waits
 from trisplit.bench.wires import names_of, wires_between
 
@@ -26,10 +26,6 @@ def test_the_rate_is_of_all_from_the_first_to_the_last() -> None:
     assert rate({"came_ms": came_ms}) == pytest.approx(9 / 55e-3)
     assert rate({"came_ms": came_ms[:1]}) == pytest.approx(100.0)
     assert between({"came_ms": came_ms}) == [10.0] * 8
-
-
-def test_prompts_are_all_as_long_and_differ() -> None:
-    assert prompts_of([1, 2, 3], 4) == [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]
 
 
 def test_eight_at_once_are_each_their_own(tiny: Callable[[str], Path]) -> None:

@@ -11,6 +11,7 @@ from trisplit.bench.levers import Levers
 from trisplit.bench.meshes import Ground, MeshFacts
 from trisplit.bench.peers import Answer, Order
 from trisplit.bench.rounds import Turn, alternate, started
+from trisplit.mesh.batching import prompts_of
 from trisplit.models.model import context_for
 
 
@@ -86,11 +87,6 @@ async def sessions(
         )
         for (each, n, _), answers in zip(asked, taken)
     ]
-
-
-def prompts_of(prompt_ids: Sequence[int], count: int) -> list[list[int]]:
-    """As many prompts as long as each other: the ids turned by one more each time, then the same again."""
-    return [[*prompt_ids[i:], *prompt_ids[:i]] for i in (n % len(prompt_ids) for n in range(count))]
 
 
 def rate(answer: Answer) -> float:

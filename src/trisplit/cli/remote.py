@@ -9,14 +9,16 @@ from msgspec import structs
 
 from trisplit.cli import reported
 from trisplit.cli.answered import Answered, show
+from trisplit.cli.progress import bars
 from trisplit.errors import RequestProblem
+from trisplit.mesh.batching import BatchVerdict
 from trisplit.mesh.client import Client, client
 from trisplit.mesh.facts import StationFacts
 from trisplit.mesh.trust import Trust
 from trisplit.models.generation import Request
 from trisplit.models.wish import Wish
 from trisplit.wire import questions
-from trisplit.wire.questions import MOST_CHARACTERS, MOST_STOPS, How, Question, Token, Waiting
+from trisplit.wire.questions import MOST_CHARACTERS, MOST_STOPS, How, Judge, Judging, Question, Token, Waiting
 
 
 async def ask(address: str, wish: Wish, trust: Trust, *, as_json: bool) -> None:
@@ -25,6 +27,21 @@ async def ask(address: str, wish: Wish, trust: Trust, *, as_json: bool) -> None:
     async with client(address, trust) as mesh:
         answered = await _answered(mesh, question, aloud=not as_json)
     show(answered, as_json=as_json)
+
+
+async def judge_batches(
+    address: str, trust: Trust, *, sessions: int | None, tokens: int, rounds: int
+) -> BatchVerdict:
+    """The way of `trisplit gate batch --mesh`: the mesh measures, and sends by the verdict from then on."""
+    async with client(address, trust) as mesh:
+        order = Judge(sessions or (await mesh.report()).sessions, tokens, rounds)
+        with bars() as show:
+            async for said in mesh.judge(order):
+                if isinstance(said, Judging):
+                    show.advance("measuring", said.done, said.total, f"{said.done} of {said.total}")
+                else:
+                    verdict = BatchVerdict(**structs.asdict(said.batch))
+    return verdict
 
 
 async def show_status(address: str, trust: Trust, *, as_json: bool) -> None:

@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from trisplit.cli.printing import print_result
+from trisplit.mesh.batching import BatchVerdict
 from trisplit.table import Cell, Table, size
 from trisplit.wire.questions import Reported, StationReport
 
@@ -55,6 +57,12 @@ def _lines(r: Reported) -> list[str]:
         f"{r.open} of {r.sessions} sessions open, {r.waiting} waiting; "
         f"{r.answered:,} answered, {r.refused:,} refused, {r.dropped:,} left",
     ]
+    sends = "batched" if r.batched else "unbatched"
+    if r.batch is not None:
+        seen = BatchVerdict(**structs.asdict(r.batch))
+        lines.append(f"sends {sends}; measured with {seen.sessions} sessions: {seen.reason}")
+    elif r.batched:
+        lines.append(f"sends {sends}, which was not measured")
     if r.spares:
         lines.append(f"spare stations: {', '.join(r.spares)}")
     if r.mixed:

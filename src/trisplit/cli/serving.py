@@ -6,19 +6,26 @@ import asyncio
 import os
 import signal
 import ssl
+from typing import Final
 
 from trisplit.cli.engines import Settings, meshed
 from trisplit.cli.names import find_model
+from trisplit.cli.progress import bars
 from trisplit.cli.reported import announce
-from trisplit.errors import PeerProblem
+from trisplit.errors import PeerProblem, UnknownName
 from trisplit.machine import cpu_kind
 from trisplit.mesh.address import Address, host_and_port
+from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.daemon import About, Daemon
 from trisplit.mesh.facts import runtime
 from trisplit.mesh.link import Link
 from trisplit.mesh.server import listen
 from trisplit.models.model import open_model
 from trisplit.wire.greeting import VERSION, Welcome
+from trisplit.wire.questions import Judge
+
+BATCHES: Final = ("auto", "on", "off")
+TOKENS, ROUNDS = 24, 5  # of each session in each turn of `auto`
 
 
 class Front:
@@ -41,9 +48,15 @@ async def hold_up(
     *,
     tls: ssl.SSLContext | None,
     most_waiting: int,
+    batch: str,
     as_json: bool,
 ) -> None:
-    """The whole way of `trisplit up`: returns when the mesh was taken down, by a client or by SIGTERM."""
+    """The whole way of `trisplit up`: returns when the mesh was taken down, by a client or by SIGTERM.
+
+    `batch` is one of BATCHES; UnknownName for another.
+    """
+    if batch not in BATCHES:
+        raise UnknownName("way to send", batch, BATCHES)
     model = open_model(find_model(name))
     tokenizer, front = model.tokenizer(), Front()
     host, port = host_and_port(listen_at)
@@ -54,6 +67,7 @@ async def hold_up(
         async with meshed(model, where) as mesh:
             about = About(model=name, dtype=where.dtype, context=mesh.context, threads=mesh.threads)
             daemon = Daemon(mesh.coordinator, tokenizer, about, most_waiting=most_waiting)
+            await _set_batches(daemon, mesh.coordinator, batch)
             front.daemon = daemon
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, daemon.end)
             try:
@@ -64,3 +78,13 @@ async def hold_up(
                 await daemon.close()
     finally:
         await server.close()
+
+
+async def _set_batches(daemon: Daemon, coordinator: Coordinator, batch: str) -> None:
+    """Has the mesh send as asked; `auto` measures with all its sessions, before anybody asks it."""
+    if batch == "on":
+        await coordinator.tune(batched=True)
+    elif batch == "auto":
+        with bars() as show:
+            async for step in daemon.judge(Judge(coordinator.sessions, TOKENS, ROUNDS)):
+                show.advance("batched or not", step.done, step.total, f"{step.done} of {step.total}")

@@ -48,6 +48,13 @@ def up(
         Path | None, typer.Option(metavar="FILE", help="Speak TLS with clients, by this certificate (PEM).")
     ] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key to it.")] = None,
+    batch: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|on|off",
+            help="Send frames in batches; auto measures first, as `gate batch` does, and goes by that.",
+        ),
+    ] = "off",
     as_json: AsJson = False,
 ) -> None:
     """Bring a mesh up, say its address, and answer `generate --mesh` until it is taken down."""
@@ -63,7 +70,8 @@ def up(
     if not (where.addresses or where.processes):
         raise RequestProblem("a mesh has at least one station", fix="say --stations 4, or their addresses")
     tls = station_tls(cert, key)
-    uvloop.run(serving.hold_up(model, where, listen, tls=tls, most_waiting=waiting, as_json=as_json))
+    mesh = serving.hold_up(model, where, listen, tls=tls, most_waiting=waiting, batch=batch, as_json=as_json)
+    uvloop.run(mesh)
 
 
 def status(address: AddressArgument, trusting: Trusting, as_json: AsJson = False) -> None:

@@ -1,4 +1,4 @@
-"""Asking a mesh that is up: questions, reports, and that it be taken down."""
+"""Asking a mesh that is up: questions, reports, measurements, and that it be taken down."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ from trisplit.mesh.trust import Trust
 from trisplit.wire.frame import SAME_VERSION
 from trisplit.wire.greeting import VERSION, Hello
 from trisplit.wire.messages import Bye, Fault, Ping, Pong
-from trisplit.wire.questions import Answered, End, Question, Report, Reported, Token, Waiting
+from trisplit.wire.questions import (
+    Answered,
+    End,
+    Judge,
+    Judged,
+    Judging,
+    Question,
+    Report,
+    Reported,
+    Token,
+    Waiting,
+)
 from trisplit.wire.session import Said
 
 CONNECT_DEADLINE_S: Final = 10.0
@@ -39,6 +50,20 @@ class Client:
                 raise self._unexpected(said)
             yield said
             if isinstance(said, Answered):
+                return
+
+    async def judge(self, order: Judge) -> AsyncIterator[Judging | Judged]:
+        """How far the mesh is in measuring batched sends; Judged is the last, and how it sends from then on.
+
+        Problems as of `answer`.
+        """
+        self._link.send(order)
+        while True:
+            said = await self._next()
+            if not isinstance(said, (Judging, Judged)):
+                raise self._unexpected(said)
+            yield said
+            if isinstance(said, Judged):
                 return
 
     async def report(self) -> Reported:

@@ -138,6 +138,12 @@ class Coordinator:
             return of_this_process("coordinator", "", 0)
         return of_this_process("coordinator", "embed, head", self.ends.weight_bytes)
 
+    async def tune(self, *, batched: bool) -> None:
+        """Has everybody send in batches from now on, or not; also under answers, not while one is lost."""
+        await self._whole.wait()
+        with contextlib.suppress(*([StationLost] if self._recovers else [])):  # a recovery tells it everybody
+            await self._members.tune(batched=batched, routed=self._members.routed)
+
     # --- loss and return ---
 
     async def _guard(self) -> None:

@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import statistics
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
 from trisplit.errors import PeerProblem, Problem, RequestProblem
+from trisplit.mesh.batching import BatchGate
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.facts import mixed
 from trisplit.mesh.line import Line
@@ -29,7 +30,11 @@ from trisplit.wire.frame import SAME_VERSION
 from trisplit.wire.messages import Bye, Fault, Pong
 from trisplit.wire.questions import (
     Answered,
+    BatchReport,
     End,
+    Judge,
+    Judged,
+    Judging,
     Question,
     Report,
     Reported,
@@ -37,6 +42,8 @@ from trisplit.wire.questions import (
     Token,
     Waiting,
 )
+
+T = TypeVar("T")
 
 MOST_UNREAD_BYTES: Final = 256 * 2**10  # of one client, beside what the kernels hold for it
 IDLE_S: Final = 60.0  # a client that has connected and asks nothing
@@ -67,7 +74,8 @@ class Daemon:
     ) -> None:
         self._coordinator, self._tokenizer, self._about = coordinator, tokenizer, about
         self._line = Line(coordinator.sessions, most_waiting)
-        self._answering: set[asyncio.Task[Answered]] = set()
+        self._gate = BatchGate(coordinator, tokenizer, about.context, self._line, self._stream)
+        self._answering: set[asyncio.Task[Any]] = set()
         self._asking = asyncio.Lock()  # a station answers one question of a kind at a time
         self._ended = asyncio.Event()
         self._began_s = time.monotonic()
@@ -83,11 +91,13 @@ class Daemon:
         while True:
             match await link.receive(IDLE_S):
                 case Question() as question:
-                    link.send(await self._heard_out(link, pulse, question))
+                    link.send(await self._heard_out(link, pulse, self._answer(link, question)))
                 case Pong() as pong:
                     pulse.hear(pong)
                 case Report():
                     link.send(await self.report())
+                case Judge() as order:
+                    link.send(await self._heard_out(link, pulse, self._judge(link, order)))
                 case End():
                     self.end()
                     await link.wait_closed()
@@ -116,11 +126,12 @@ class Daemon:
 
     # --- questions ---
 
-    async def _heard_out(self, link: Link, pulse: Pulse, question: Question) -> Answered:
-        """Answers a question, for as long as its client is there to hear it; returns the last word."""
+    async def _heard_out(self, link: Link, pulse: Pulse, answer: Coroutine[Any, Any, T]) -> T:
+        """Answers a client, for as long as it is there to hear it; returns the last word."""
         if self._ended.is_set():
+            answer.close()
             raise _going_down()
-        answering = asyncio.create_task(self._answer(link, question))
+        answering = asyncio.create_task(answer)
         leaving = asyncio.create_task(pulse.stops(PING_EVERY_S))
         self._answering.add(answering)
         try:
@@ -155,6 +166,26 @@ class Daemon:
                     _drop_if_deaf(link)
         self._answered += 1
         return _answered(answer, asked_s, times_s)
+
+    async def _judge(self, link: Link, order: Judge) -> Judged:
+        """Measures batched sends for a client, telling it how far it is."""
+        async with aclosing(self.judge(order)) as steps:
+            async for step in steps:
+                link.send(step)
+                _drop_if_deaf(link)
+        report = self._batch_report()
+        assert report is not None
+        return Judged(report)
+
+    async def judge(self, order: Judge) -> AsyncGenerator[Judging, None]:
+        """Measures batched sends, and leaves them on if they pass; yields how far it is. See `BatchGate`."""
+        steps = self._gate.judge(sessions=order.sessions, tokens=order.tokens, rounds=order.rounds)
+        async with aclosing(steps) as runs:
+            async for done in runs:
+                yield Judging(done, 2 * order.rounds)
+
+    def _batch_report(self) -> BatchReport | None:
+        return BatchReport(**asdict(self._gate.verdict)) if self._gate.verdict else None
 
     @asynccontextmanager
     async def _stream(self) -> AsyncIterator[Stream]:
@@ -211,7 +242,7 @@ class Daemon:
             mixed=mixed(stations),
             last_error=self._last_error,
             batched=self._coordinator.members.batched,
-            batch=None,
+            batch=self._batch_report(),
         )
 
 

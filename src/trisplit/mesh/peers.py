@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 from typing import Any, Final, TypeVar
 
@@ -38,7 +39,7 @@ class Peer:
     address: str
     link: Link
     said: deque[Message] = field(default_factory=deque)
-    questions: dict[tuple[type, int], asyncio.Future[Any]] = field(default_factory=dict)
+    questions: dict[tuple[type, int], deque[asyncio.Future[Any]]] = field(default_factory=dict)
     arrival: asyncio.Future[None] | None = None
     is_lost: bool = False
     streams: set[int] = field(default_factory=set)  # open there
@@ -133,14 +134,19 @@ class Peers:
         if isinstance(said, Pong):
             self._answered(peer)
             return
-        answer = peer.questions.pop((type(said), getattr(said, "stream", 0)), None)
-        if answer is None:
+        key = type(said), getattr(said, "stream", 0)
+        asked = peer.questions.get(key)
+        if not asked:
             if len(peer.said) >= MAX_WAITING:
                 raise PeerProblem(f"station {peer.name} talks faster than it is heard", fix=SAME_VERSION)
             peer.said.append(said)
             if peer.arrival is not None and not peer.arrival.done():
                 peer.arrival.set_result(None)
-        elif not answer.done():
+            return
+        answer = asked.popleft()  # of several questions of a kind the oldest is answered first
+        if not asked:
+            del peer.questions[key]
+        if not answer.done():
             answer.set_result(said)
 
     def _lose(self, peer: Peer, error: Exception) -> None:
@@ -149,7 +155,7 @@ class Peers:
             peer.is_lost = True
             self.losses.put_nowait(Loss(peer.name, error))
             lost = _lost(peer, error)
-            for waiting in [*peer.questions.values(), peer.arrival]:
+            for waiting in [*chain.from_iterable(peer.questions.values()), peer.arrival]:
                 if waiting is not None and not waiting.done():
                     waiting.set_exception(lost)
             peer.questions.clear()
@@ -215,7 +221,6 @@ class Peers:
         answer.add_done_callback(
             lambda done: done.cancelled() or done.exception()
         )  # heard, waited for or not
-        peer.questions[kind, getattr(word, "stream", 0)] = answer
         if isinstance(word, Open):
             peer.streams.add(word.stream)
         elif isinstance(word, Close):
@@ -224,6 +229,8 @@ class Peers:
             peer.link.send(word)
         except PeerProblem as problem:
             answer.set_exception(_lost(peer, problem))
+            return answer
+        peer.questions.setdefault((kind, getattr(word, "stream", 0)), deque()).append(answer)
         return answer
 
     async def next(self, peer: Peer, deadline_s: float) -> Message:
