@@ -15,6 +15,8 @@ from trisplit.errors import UnknownName
         ("batched", Levers(batched=True), "batched"),
         ("routed", Levers(routed=True), "routed"),
         ("routed + batched", Levers(batched=True, routed=True), "batched+routed"),
+        ("overlap", Levers(overlap=True), "overlap"),
+        ("overlap+routed", Levers(routed=True, overlap=True), "routed+overlap"),
     ],
 )
 def test_names_are_levers(words: str, levers: Levers, name: str) -> None:
@@ -24,4 +26,4 @@ def test_names_are_levers(words: str, levers: Levers, name: str) -> None:
 
 def test_an_unknown_one_is_named() -> None:
     with pytest.raises(UnknownName, match="lever"):
-        levers_named("batched+overlap")
+        levers_named("batched+ahead")

@@ -19,7 +19,8 @@ from trisplit.bench.meshes import Ground, MeshFacts, Subject
 from trisplit.bench.peers import Answer
 from trisplit.bench.waiting import Waits
 from trisplit.bench.wires import names_of, wires_between
-from trisplit.errors import PlanProblem, UnknownName
+from trisplit.errors import PlanProblem, RequestProblem, UnknownName
+from trisplit.mesh.overlap import Ahead, Early
 from trisplit.models.model import open_model
 
 Tiny = Callable[[str], Path]
@@ -95,6 +96,50 @@ def test_cuts_without_relays(tiny: Tiny) -> None:
     assert len({row.one_process_ms for row in found.rows}) == 1
     assert all(row.floor_ms == row.one_process_ms for row in found.rows)
     assert not found.relays
+
+
+def test_layers_that_start_ahead_are_a_rung_where_they_can(tiny: Tiny) -> None:
+    here, early = ground(tiny("llama"), one_way_ms=1.0), Levers(routed=True, overlap=True)
+    cuts, ahead = ["layers", "thirds"], Ahead((1, 2, 3), Early())
+    found = climbed(here, cuts=cuts, topologies=["ring"], levers=[NONE, early], ahead=ahead, tokens=12)
+    facts = [(r.cut, r.topology, r.levers) for r in found.rows]
+    assert facts == [
+        ("layers", "ring", "none"),
+        ("thirds", "ring", "none"),
+        ("thirds", "ring", "routed+overlap"),
+    ]
+    (no,) = found.left_out
+    assert (no.cut, no.topology, no.levers) == ("layers", "ring", "routed+overlap")
+    assert "in the cut layers no attention stands alone" in no.why
+    _, plain, row = found.rows
+    assert (plain.tokens_equal, row.tokens_equal) == (True, False)  # a finding, and no failure
+    assert (row.legs_per_token, row.floor_ms) == (plain.legs_per_token, plain.floor_ms)
+    assert row.predicted_ms < plain.predicted_ms
+    assert sum(leg.trips for leg in row.legs) == row.legs_per_token
+    assert {stage.kind: stage.runs for stage in row.stages}["attention ahead"] == 3
+    assert [gain.levers for gain in found.gains] == ["none", "routed+overlap"]
+
+
+def test_what_waits_starts_ahead_too_and_counts_the_same() -> None:
+    ahead, overlap = Ahead((1,), Early()), Levers(overlap=True)
+    here = ground(one_way_ms=1.0)
+    found = climbed(here, cuts=["thirds"], levers=[NONE, overlap], ahead=ahead, tokens=3, last=3)
+    assert [row.tokens_equal for row in found.rows] == [True, True]
+    plain, row = found.rows
+    assert row.predicted_ms == plain.predicted_ms - WAITS.attention_ms
+
+
+def test_where_nothing_can_start_ahead_there_is_nothing_to_measure(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(bench, "started")
+    overlap = [Levers(overlap=True)]
+    with pytest.raises(RequestProblem, match="no layer may start ahead"):
+        climbed(ground(tiny("llama")), cuts=["thirds"], levers=overlap)
+    with pytest.raises(RequestProblem, match="in the cut layers no attention stands alone"):
+        climbed(ground(tiny("llama")), levers=overlap, ahead=Ahead((1,), Early()))
+    with pytest.raises(RequestProblem, match="parallel overlap exactly already"):
+        climbed(ground(tiny("neox")), cuts=["thirds"], levers=overlap, ahead=Ahead((1,), Early()))
 
 
 def test_a_slow_station_takes_as_many_times_as_long_and_changes_nothing(tiny: Tiny) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from trisplit.bench.seen import LegTimes, Seen, StageTimes, leg_times, spans, stage_times, tokens_seen
-from trisplit.bench.waterfall import BYPASS, LEG, Span
+from trisplit.bench.waterfall import BYPASS, EARLY, LEG, Span
 from trisplit.bench.wires import Wires, names_of, wires_between
+from trisplit.mesh.ahead import starting_ahead
 from trisplit.mesh.costs import plan_model
+from trisplit.mesh.overlap import Early
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.room import Room
 from trisplit.models.model import open_model
@@ -19,10 +21,10 @@ from trisplit.models.model import open_model
 Tiny = Callable[[str], Path]
 
 
-def drawn(tiny: Tiny, cut: str, topology: str) -> tuple[Plan, Wires]:
-    rooms = [Room(name, None) for name in names_of(3)]
+def drawn(tiny: Tiny, cut: str, topology: str, stations: int = 3) -> tuple[Plan, Wires]:
+    rooms = [Room(name, None) for name in names_of(stations)]
     plan = plan_model(open_model(tiny("llama")), rooms, cut=cut, topology=topology, dtype="f32", context=32)
-    return plan, wires_between(names_of(3), 5.0)
+    return plan, wires_between(names_of(stations), 5.0)
 
 
 def passed(plan: Plan, *, from_ms: float, hop_ms: float) -> list[tuple[float, float, float]]:
@@ -110,6 +112,47 @@ def test_tokens_are_told_apart_by_their_positions() -> None:
     assert tokens_seen(ends, 20, 20) == [
         Seen(groups=[(1, 2, 3), (4, 5, 6)], embed=(0, 0, 1), head=(7, 7, 9), next_ms=None)
     ]
+
+
+def test_of_two_visits_the_early_one_is_work_and_the_other_is_waited_for(tiny: Tiny) -> None:
+    plan, wires = drawn(tiny, "thirds", "ring")
+    ahead = starting_ahead(plan, [1, 3], Early())
+    groups = passed(plan, from_ms=0, hop_ms=6)
+    # Group 3 is given its early row 1 ms after attention 0, runs it for 4 ms, and its keys afterwards.
+    early = (groups[0][2] + 1, groups[0][2] + 2, groups[0][2] + 6)
+    seen = Seen(groups=groups, early={3: early, 9: early})
+    visits = [[n, 20, *times] for n, times in enumerate(groups)]
+    visits[3:3] = [[3, 20, *early]]
+    visits[10:10] = [[9, 20, *early]]
+    visits += [[3, 20, 90, 91, 92]]
+    answer = {"visits": visits, "embeds": [], "heads": []}
+    assert tokens_seen(answer, 20, 20, {3, 9}) == [seen]
+    found, plain = (spans(each, wires, one) for each, one in ((ahead, seen), (plan, Seen(groups=groups))))
+    assert [span for span in found if span.what == LEG] == [span for span in plain if span.what == LEG]
+    assert named(found, "attention 1 ahead") == [(plan.homes[3], "", 4.0)]
+    assert named(found, "attention 2") == [(plan.homes[6], "", 2.0)]
+    assert not named(found, "attention 1")
+    assert not named(found, EARLY)  # one station has all attentions
+    assert seen.waits_ms == 12.0
+    kinds = {row.kind: row.runs for row in stage_times([found])}
+    assert kinds == {
+        "embed + attention": 1,
+        "attention": 1,
+        "attention ahead": 2,
+        "gate_up": 4,
+        "down": 3,
+        "down + head": 1,
+    }
+
+
+def test_an_early_row_between_stations_is_on_the_wire(tiny: Tiny) -> None:
+    plan, wires = drawn(tiny, "thirds", "chain", 12)
+    groups = passed(plan, from_ms=0, hop_ms=6)
+    left_ms = groups[0][2]
+    early = {3: (left_ms + 5.5, left_ms + 5.5, left_ms + 7)}
+    found = spans(starting_ahead(plan, [1], Early()), wires, Seen(groups=groups, early=early))
+    assert named(found, EARLY) == [(plan.homes[0], plan.homes[3], 5.5)]
+    assert not next(span for span in found if span.what == EARLY).is_work
 
 
 def test_times_are_gathered_by_kind_and_by_pair() -> None:

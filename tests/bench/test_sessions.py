@@ -14,6 +14,7 @@ from trisplit.bench.meshes import Ground, Subject
 from trisplit.bench.sessions import between, rate, sessions
 from trisplit.bench.waiting import Waits
 from trisplit.bench.wires import names_of, wires_between
+from trisplit.mesh.overlap import Ahead, Early
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +60,16 @@ def test_stations_that_wait_serve_many_at_once() -> None:
     assert one.tokens_equal
     assert three.tokens_equal
     assert one.p50_ms >= 3 * 2.0 + 4.0
+
+
+def test_many_may_start_ahead_at_once() -> None:
+    waits = Waits(layers=2, attention_ms=0.5, gate_up_ms=0.5, down_ms=0.5, ends_ms=1.0, width=64)
+    here = Ground(subject=Subject(waits=waits), wires=wires_between(names_of(3), 0.0), dtype="f32", threads=1)
+    levers, ahead = [Levers(overlap=True)], Ahead((1,), Early())
+    rows = asyncio.run(
+        sessions(here, "thirds", "ring", sessions=3, levers=levers, tokens=6, rounds=1, ahead=ahead)
+    )
+    assert [(row.levers, row.sessions, row.tokens_equal) for row in rows] == [
+        ("overlap", 1, True),
+        ("overlap", 3, True),
+    ]

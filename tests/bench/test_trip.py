@@ -11,8 +11,10 @@ import pytest
 
 from trisplit.bench.trip import Leg, bytes_per_token, critical_legs, floor_ms
 from trisplit.bench.wires import names_of, wires_between
+from trisplit.mesh.ahead import starting_ahead
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.cuts import CUTS
+from trisplit.mesh.overlap import Early
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.room import Room
 from trisplit.mesh.topology import TOPOLOGIES
@@ -57,6 +59,15 @@ def test_a_chain_of_thirds_leg_by_leg(tiny: Tiny) -> None:
     assert legs[-1] == Leg(down, "coordinator", X + LONG)
     residuals = 4 * (X + LONG + MASK)  # from attention to down, once a layer
     assert bytes_per_token(plan, config) == sum(leg.n_bytes for leg in legs) + residuals
+
+
+def test_early_rows_are_sent_and_not_waited_for(tiny: Tiny) -> None:
+    """On twelve stations each attention has its own; on three all are neighbours of themselves."""
+    for stations, sent in ((12, 2 * (X + LONG + MASK)), (3, 0)):
+        plan, config = drawn(tiny, "thirds", "ring", stations)
+        ahead = starting_ahead(plan, [1, 3], Early())
+        assert critical_legs(ahead, config) == critical_legs(plan, config)
+        assert bytes_per_token(ahead, config) == bytes_per_token(plan, config) + sent
 
 
 def test_a_star_carries_everything_twice(tiny: Tiny) -> None:

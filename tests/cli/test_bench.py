@@ -102,7 +102,7 @@ def test_decode(tiny: Tiny) -> None:
 def test_mesh(tiny: Tiny) -> None:
     asked = ("--stations", "2", "--cuts", "recut", "--topologies", "chain", "--dtype", "int4")
     asked += ("--tokens", "4", "--warm", "3-4", "--rounds", "1")
-    (row,) = rows_of("mesh", tiny("llama"), *asked, also=["gains", "relays"])
+    (row,) = rows_of("mesh", tiny("llama"), *asked, also=["gains", "relays", "left_out"])
     assert " ".join(row) == MESH_COLUMNS
     assert (row["cut"], row["dtype"], row["tokens_equal"]) == ("recut", "int4", True)
     assert {" ".join(leg) for leg in row["legs"]} == {LEGS_COLUMNS}
@@ -129,6 +129,20 @@ def test_mesh_of_stations_that_wait_at_another_pace(tmp_path: Path) -> None:
     assert [row["links"] for row in said["relays"]] == ["probe", "recut, star", "recut, ring"]
     assert "recut, ring" in plot.read_text()
     assert "gate_up" in plot.with_stem("ladder-token").read_text()
+
+
+def test_mesh_with_layers_that_start_ahead() -> None:
+    asked = ("--stations", "3", "--cuts", "thirds,recut", "--topologies", "ring", "--levers", "none,overlap")
+    said = said_by("mesh", *WAITING, *asked, "--tokens", "3", "--rounds", "1", "--time-scale", "0.1")
+    assert [(row["cut"], row["levers"], row["tokens_equal"]) for row in said["rows"]] == [
+        ("thirds", "none", True),
+        ("thirds", "overlap", True),
+        ("recut", "none", True),
+    ]
+    plain, early, _ = said["rows"]
+    assert early["predicted_ms"] == pytest.approx(plain["predicted_ms"] - 20)
+    assert [(no["cut"], no["levers"]) for no in said["left_out"]] == [("recut", "overlap")]
+    assert [gain["levers"] for gain in said["gains"]] == ["overlap", "none"]
 
 
 def test_sessions() -> None:
@@ -200,6 +214,9 @@ def test_wire() -> None:
         (("mesh", "--time-scale", "0.5"), RequestProblem, "takes the time it takes"),
         (("mesh", "--stage-ms", "1,2,3"), RequestProblem, "either a model runs, or stages wait"),
         (("mesh", "--plot", "picture.txt"), RequestProblem, "picture.txt"),
+        (("mesh", "--levers", "overlap", "--overlap", "9"), RequestProblem, "'9' are no layers"),
+        (("mesh", "--levers", "overlap", "--overlap", "nowhere"), RequestProblem, "nowhere is neither"),
+        (("sessions", "--levers", "none,overlap"), RequestProblem, "no attention stands alone"),
         (("dtypes", "--text", "smollm2"), UnknownName, "smollm2"),
         (("memory", "--dtype", "fp8"), UnknownName, "fp8"),
     ],

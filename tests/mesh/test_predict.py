@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from tests.mesh.stations import MS, names, rooms, stages
 from trisplit.errors import RequestProblem
+from trisplit.mesh.ahead import starting_ahead
 from trisplit.mesh.cuts import CUTS
+from trisplit.mesh.formulas import hidden_ms
+from trisplit.mesh.overlap import Early
 from trisplit.mesh.plan import Plan, plan
 from trisplit.mesh.predict import COORDINATOR, KINDS, Measured, predict, uniform
 from trisplit.mesh.topology import TOPOLOGIES
@@ -131,3 +134,50 @@ def test_a_station_nobody_measured_is_refused() -> None:
     drawn = plan(stages(2), rooms(3), cut="thirds")
     with pytest.raises(RequestProblem, match="nothing was measured of station s2"):
         predict(drawn, uniform(names(2), one_way_ms=1, stage_ms=MS))
+
+
+# --- layers that start ahead ----------------------------------------------------------------------
+
+
+@unhurried
+@given(st.data(), st.integers(2, 6), st.integers(3, 6))
+@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+def test_layers_ahead_save_what_each_of_them_hides(
+    topology: str, data: st.DataObject, n_layers: int, n_stations: int
+) -> None:
+    """As long as no station has keys to make anew: then layers do not get in each other's way."""
+    measured = data.draw(anything_measured(n_stations))
+    layers = data.draw(st.sets(st.integers(1, n_layers - 1), min_size=1))
+    drawn = plan(stages(n_layers), rooms(n_stations), cut="thirds", topology=topology)
+    said = predict(starting_ahead(drawn, layers, Early(kv="stale")), measured)
+    assert said.ahead_ms == pytest.approx(hidden_ms(drawn, measured, layers))
+    assert said.ms == pytest.approx(predict(drawn, measured).ms - said.ahead_ms)
+
+
+@pytest.mark.parametrize(
+    ("attention_ms", "early", "saves_ms"),
+    [
+        (2.0, Early(), 4 * 2),  # twice 2 ms fit beside gate_up 3 and down 4
+        (5.0, Early(kv="stale"), 4 * 5),
+        (5.0, Early(), 5 + 3 * (5 - 3)),  # 5 for the early row and 5 for the keys before it: 3 over
+        (9.0, Early(), 4 * 7),  # no time for keys of others before the input is there
+        (9.0, Early("x"), 3 * 7),  # an early row waits for the attention, or the keys, before it
+    ],
+)
+def test_one_station_for_all_attentions(attention_ms: float, early: Early, saves_ms: float) -> None:
+    measured = uniform(names(3), one_way_ms=0, stage_ms=MS | {"attention": attention_ms})
+    drawn = plan(stages(5), rooms(3), cut="thirds", topology="ring")
+    first = 2 if early.seed == "x" else 1
+    ahead = starting_ahead(drawn, range(first, 5), early)
+    assert predict(ahead, measured).ahead_ms == pytest.approx(saves_ms)
+
+
+def test_on_x_it_starts_as_early_as_the_attention_before_it() -> None:
+    """Attention 10 ms at stations of their own, gate_up 3, down 4: all of it is hidden, or what fits."""
+    measured = uniform(names(15), one_way_ms=1, stage_ms=MS | {"attention": 10.0})
+    drawn = plan(stages(5), rooms(15), cut="thirds", topology="chain")
+    one, other = (
+        predict(starting_ahead(drawn, [3], Early(seed)), measured).ahead_ms for seed in ("x+attn", "x")
+    )
+    assert one == pytest.approx(3 + 4 + 3 - 1)  # from attention 2 on: gate_up, down and three legs, not one
+    assert other == pytest.approx(10)

@@ -25,7 +25,7 @@ async def judge_batches(
 ) -> BatchVerdict:
     """Loads one mesh and has all its sessions run, batched and not, `rounds` times each; two tokens or more.
 
-    The context of `facts` is the one that takes.
+    The context of `facts` is the one that takes; what it has `ahead` starts ahead with both.
     """
     subject = facts.ground.subject
     model = subject.opened()
@@ -33,11 +33,12 @@ async def judge_batches(
     facts = replace(facts, context=context_for(model.config, len(prompts[0]) + tokens))
     order = {"prompts": prompts, "tokens": tokens}
     times_ms: dict[bool, list[float]] = {False: [], True: []}
-    said = []
+    said, overlap = [], facts.ahead is not None
+    facts.pulled(facts.plan(model), Levers(overlap=overlap))  # to be refused now, if it is to be
     async with driven(facts, addresses, trust) as mesh:
         for number in shown(range(2 * rounds), "measuring"):
             batched = number % 2 == 1
-            answer = await mesh.sessions(order | {"levers": asdict(Levers(batched=batched))})
+            answer = await mesh.sessions(order | {"levers": asdict(Levers(batched=batched, overlap=overlap))})
             times_ms[batched] += between(answer)
             said.append(answer["token_ids"])
     trial = Trial(

@@ -83,6 +83,7 @@ class Driven:
     async def pull(self, levers: Levers) -> None:
         """Has the mesh use these levers from now on."""
         if levers != self._levers:
+            self.mesh.members.plan = self.facts.pulled(self.plan, levers)
             await self.mesh.members.tune(batched=levers.batched, routed=levers.routed)
             self._levers = levers
 

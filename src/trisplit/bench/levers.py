@@ -12,10 +12,15 @@ NONE: Final = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levers:
-    """`batched`: frames of one turn of the loop leave together; `routed`: frames carry the way they take."""
+    """What is on.
+
+    `batched`: frames of one turn of the loop leave together; `routed`: frames carry the way they take;
+    `overlap`: layers start ahead, which changes tokens.
+    """
 
     batched: bool = False
     routed: bool = False
+    overlap: bool = False
 
     @property
     def name(self) -> str:

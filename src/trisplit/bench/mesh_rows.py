@@ -13,6 +13,7 @@ from trisplit.bench.peers import Answer
 from trisplit.bench.seen import LegTimes, Seen, StageTimes, leg_times, spans, stage_times, tokens_seen
 from trisplit.bench.trip import bytes_per_token, floor_ms
 from trisplit.bench.waterfall import LEG, Span
+from trisplit.mesh.flow import flows
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.predict import predict
 from trisplit.models.config import Kind, ModelConfig
@@ -27,7 +28,8 @@ class MeshRow:
     `predicted_ms`: from nominal links, and stages run one by one in the same rounds. Beyond the floor are
     `legs_beyond_ms`, what legs took longer than nominal; `waits_ms`, when rows were ready and not run; and
     `stages_beyond_ms`, what stages took longer than one process: medians of all tokens. `tokens_equal`:
-    whether every round chose the decoder's own tokens.
+    whether every round chose the decoder's own tokens; with `overlap` others are a finding and no fault, and
+    what attentions take beside other stages may bring a token below the floor.
     """
 
     cut: str
@@ -122,7 +124,8 @@ class Rung:
         return min(zip(ms, self.tokens()), key=lambda pair: abs(pair[0] - p50_ms))[1]
 
     def _seen(self) -> list[Seen]:
-        return [seen for answer in self.answers for seen in tokens_seen(answer, self.first, self.last)]
+        ahead = {flow.target for flow in flows(self.plan) if flow.early}
+        return [seen for answer in self.answers for seen in tokens_seen(answer, self.first, self.last, ahead)]
 
     def _late_ms(self, token: Sequence[Span]) -> float:
         wires = self.facts.wires

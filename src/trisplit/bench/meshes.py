@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from trisplit.bench.levers import Levers
 from trisplit.bench.posts import Post, Settings, ours, prompt_of
 from trisplit.bench.trip import nominal
 from trisplit.bench.waiting import Waits
 from trisplit.bench.wires import Wires
-from trisplit.errors import UnknownName
+from trisplit.errors import RequestProblem, UnknownName
+from trisplit.mesh.ahead import starting_ahead
 from trisplit.mesh.costs import choose_for_model, plan_model
+from trisplit.mesh.overlap import Ahead
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.predict import KINDS, Measured
 from trisplit.mesh.room import Room
@@ -76,7 +79,7 @@ class MeshFacts:
     """One mesh: everything its process must know, so that it draws the very plan its bench has drawn.
 
     `stage_ms`: what a stage of each kind takes alone, as measured beforehand; without them stations are taken
-    in the order of their names.
+    in the order of their names. `ahead`: what starts ahead while the lever `overlap` is on.
     """
 
     ground: Ground
@@ -85,6 +88,7 @@ class MeshFacts:
     context: int
     sessions: int = 1
     stage_ms: Mapping[Kind, float] = field(default_factory=dict)
+    ahead: Ahead | None = None
 
     @property
     def name(self) -> str:
@@ -127,3 +131,11 @@ class MeshFacts:
             model, rooms, measured, dtype=ground.dtype, context=context, cuts=cuts, topologies=topologies
         )
         return choice.best.plan
+
+    def pulled(self, plan: Plan, levers: Levers) -> Plan:
+        """That plan under these levers; RequestProblem where none of its layers can start ahead."""
+        if not levers.overlap:
+            return plan
+        if self.ahead is None:
+            raise RequestProblem("no layer may start ahead", fix="name some with --overlap, or do without")
+        return starting_ahead(plan, self.ahead.layers, self.ahead.early)

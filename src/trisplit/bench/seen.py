@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from trisplit.bench.measure import Spread
 from trisplit.bench.trip import critical_flows
-from trisplit.bench.waterfall import BYPASS, LEG, Span
+from trisplit.bench.waterfall import BYPASS, EARLY, LEG, Span
 from trisplit.bench.wires import Wires
 from trisplit.mesh.flow import flows
 from trisplit.mesh.plan import Plan
@@ -22,35 +22,41 @@ Times = tuple[float, float, float]
 class Seen:
     """The rows of one token at every group, and at the coordinator's ends where it has them.
 
+    Of a group that starts ahead `groups` has its input, which it only adds to what its `early` row left.
     `next_ms`: in a ring, when the id that was chosen arrived where embed is; None where nobody has seen that.
     """
 
     groups: Sequence[Times]
+    early: Mapping[int, Times] = field(default_factory=dict)
     embed: Times | None = None
     head: Times | None = None
     next_ms: float | None = None
 
     @property
     def waits_ms(self) -> float:
-        """How long its rows were there and nobody ran them, in all."""
+        """How long its rows were there and nobody ran them, in all; early ones may wait."""
         return sum(began - arrived for arrived, began, _ in self.groups)
 
 
-def tokens_seen(answer: Mapping[str, Any], first: int, last: int) -> list[Seen]:
+def tokens_seen(answer: Mapping[str, Any], first: int, last: int, ahead: Collection[int] = ()) -> list[Seen]:
     """The tokens fed at positions `first` to `last`, from a mesh's answer to an order.
 
-    `visits` are [group, position, arrived, began, ended]; `embeds` and `heads` [position, began, ended].
+    `visits` are [group, position, arrived, began, ended], in their order; `embeds` and `heads` [position,
+    began, ended]. Groups that start `ahead` are visited by an early row, by their input, and maybe once more.
     """
-    at = {(group, position): (a, b, c) for group, position, a, b, c in answer["visits"]}
+    at: dict[tuple[int, int], list[Times]] = {}
+    for group, position, *times in answer["visits"]:
+        at.setdefault((group, position), []).append((times[0], times[1], times[2]))
     embeds = {position: (began, began, ended) for position, began, ended in answer["embeds"]}
     heads = {position: (began, began, ended) for position, began, ended in answer["heads"]}
     n_groups = 1 + max(group for group, _ in at)
     return [
         Seen(
-            groups=[at[group, position] for group in range(n_groups)],
+            groups=[at[group, position][group in ahead] for group in range(n_groups)],
+            early={group: at[group, position][0] for group in ahead},
             embed=embeds.get(position),
             head=heads.get(position),
-            next_ms=at[0, position + 1][0] if not heads and (0, position + 1) in at else None,
+            next_ms=at[0, position + 1][0][0] if not heads and (0, position + 1) in at else None,
         )
         for position in range(first, last + 1)
     ]
@@ -60,9 +66,10 @@ def spans(plan: Plan, wires: Wires, seen: Seen) -> list[Span]:
     """The token as a picture shows it; times from its beginning.
 
     Nobody notes when a star's coordinator hands a frame on, nor when a residual comes: of the two legs of a
-    hop each has taken half of what both took beyond nominal, and a bypass takes its nominal time.
+    hop each has taken half of what both took beyond nominal, and a bypass takes its nominal time. Attention
+    that starts ahead works on its early row; that its keys are made anew, off the path, is not shown.
     """
-    found = [*_work(plan, seen), *_legs(plan, wires, seen), *_bypasses(plan, wires, seen)]
+    found = [*_work(plan, seen), *_legs(plan, wires, seen), *_past(plan, wires, seen)]
     began_ms = min(span.start_ms for span in found)
     return [
         Span(
@@ -80,8 +87,10 @@ def _work(plan: Plan, seen: Seen) -> Iterator[Span]:
     for what, times in (("embed", seen.embed), ("head", seen.head)):
         if times is not None:
             yield Span(who=COORDINATOR, what=what, start_ms=times[1], end_ms=times[2])
-    for home, group, (_, began_ms, ended_ms) in zip(plan.homes, plan.groups, seen.groups):
-        yield Span(who=home, what=group.label, start_ms=began_ms, end_ms=ended_ms)
+    for home, group, times in zip(plan.homes, plan.groups, seen.groups):
+        _, began_ms, ended_ms = seen.early.get(group.number, times)
+        what = f"{group.label} ahead" if group.number in seen.early else group.label
+        yield Span(who=home, what=what, start_ms=began_ms, end_ms=ended_ms)
 
 
 def _legs(plan: Plan, wires: Wires, seen: Seen) -> Iterator[Span]:
@@ -115,15 +124,18 @@ def _leg(who: str, to: str, start_ms: float, end_ms: float) -> Span:
     return Span(who=who, what=LEG, to=to, start_ms=start_ms, end_ms=end_ms)
 
 
-def _bypasses(plan: Plan, wires: Wires, seen: Seen) -> Iterator[Span]:
+def _past(plan: Plan, wires: Wires, seen: Seen) -> Iterator[Span]:
+    """What goes past the rows that a token waits for."""
     if plan.topology == "star":
         return
     for flow in flows(plan):
-        if flow.residual and plan.homes[flow.source] != plan.homes[flow.target]:
-            who, to = plan.homes[flow.source], plan.homes[flow.target]
-            left_ms = seen.groups[flow.source][2]
-            end_ms = left_ms + wires.delay(who, to).mean_ms
-            yield Span(who=who, what=BYPASS, to=to, start_ms=left_ms, end_ms=end_ms)
+        who, to = plan.homes[flow.source], plan.homes[min(flow.target, len(plan.homes) - 1)]
+        if who == to or not (flow.residual or flow.early):
+            continue
+        left_ms = seen.groups[flow.source][2]
+        end_ms = seen.early[flow.target][0] if flow.early else left_ms + wires.delay(who, to).mean_ms
+        what = EARLY if flow.early else BYPASS
+        yield Span(who=who, what=what, to=to, start_ms=left_ms, end_ms=end_ms)
 
 
 # --- over many tokens -----------------------------------------------------------------------------

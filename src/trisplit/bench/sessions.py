@@ -12,6 +12,7 @@ from trisplit.bench.meshes import Ground, MeshFacts
 from trisplit.bench.peers import Answer, Order
 from trisplit.bench.rounds import Turn, alternate, started
 from trisplit.mesh.batching import prompts_of
+from trisplit.mesh.overlap import Ahead
 from trisplit.models.model import context_for
 
 
@@ -21,7 +22,7 @@ class SessionsRow:
 
     `tok_per_s`: of all together, from the first token of any to the last of all. `gain`: over one session,
     with the same levers in the same rounds. `p50_ms`: from token to token of one. `tokens_equal`: whether
-    each chose what the decoder chooses alone, in every round.
+    each chose what the decoder chooses alone, in every round; with `overlap` that is no fault.
     """
 
     cut: str
@@ -48,13 +49,21 @@ async def sessions(
     levers: Sequence[Levers],
     tokens: int,
     rounds: int,
+    ahead: Ahead | None = None,
 ) -> list[SessionsRow]:
-    """One session, then all of them, with each of the levers in turns; `tokens` of each, two or more."""
+    """One session, then all of them, with each of the levers in turns; `tokens` of each, two or more.
+
+    `ahead`: what starts ahead with the lever `overlap`. RequestProblem where that cannot.
+    """
     model = ground.subject.opened()
     prompts = prompts_of(ground.subject.prompt_of(model), sessions)
     context = context_for(model.config, len(prompts[0]) + tokens)
-    facts = MeshFacts(ground=ground, cut=cut, topology=topology, context=context, sessions=sessions)
+    facts = MeshFacts(
+        ground=ground, cut=cut, topology=topology, context=context, sessions=sessions, ahead=ahead
+    )
     plan = facts.plan(model)
+    for each in levers:
+        facts.pulled(plan, each)
     ground.subject.refuse_copies(model, ground.dtype, 2)
     asked: list[tuple[Levers, int, Order]] = [
         (each, n, {"what": "sessions", "prompts": prompts[:n], "tokens": tokens, "levers": asdict(each)})

@@ -33,7 +33,8 @@ def critical_flows(plan: Plan) -> list[Flow]:
     """Which group gets its input from which, where a token waits for it."""
     copies = {Flow(flow.source, len(plan.groups)) for flow in flows(plan) if plan.topology == "ring"}
     beside = {group.number for group in plan.groups if runs_beside(group.number, group.stages)}
-    return [f for f in flows(plan) if not f.residual and f not in copies and f.target not in beside]
+    by_the_way = {flow for flow in flows(plan) if flow.residual or flow.early} | copies
+    return [flow for flow in flows(plan) if flow not in by_the_way and flow.target not in beside]
 
 
 def critical_legs(plan: Plan, config: ModelConfig) -> list[Leg]:
@@ -43,7 +44,7 @@ def critical_legs(plan: Plan, config: ModelConfig) -> list[Leg]:
 
 
 def bytes_per_token(plan: Plan, config: ModelConfig) -> int:
-    """All that is sent for a token: the critical legs, residuals past gate_up, a ring's copies of its ids."""
+    """All that is sent for a token: critical legs, residuals past gate_up, early rows, a ring's id copies."""
     first = [] if plan.topology == "ring" else [_leg(COORDINATOR, plan.homes[0], config.hidden, F32)]
     legs = [*first, *(leg for flow in flows(plan) for leg in _legs(flow, plan, config))]
     return sum(leg.n_bytes for leg in legs)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 LEG: Final = "leg"
 BYPASS: Final = "residual bypass"
-_ON_THE_WIRE: Final = (LEG, BYPASS)
+EARLY: Final = "early residual"
+_ON_THE_WIRE: Final = {LEG: "-", BYPASS: ":", EARLY: "-."}
 _COORDINATOR: Final = "coordinator"
 
 # The first that is part of a group gives it its colour.
@@ -30,8 +31,8 @@ class Span:
     """Something that took time while one token was made.
 
     `who` works on `what`, a group by its label (`gate_up 4`; `down 4, attention 5`; `layers 0-4`; `embed`;
-    `head`); or `what` is LEG or BYPASS, and something is under way from `who` to `to`. Times are from the
-    token's beginning, all by one clock.
+    `head`); or `what` is LEG, BYPASS or EARLY, and something is under way from `who` to `to`. Times are from
+    the token's beginning, all by one clock.
     """
 
     who: str
@@ -74,7 +75,7 @@ def draw_waterfall(spans: Sequence[Span], path: Path, *, title: str) -> None:
             axes.axhline(y, color=FAINT, linewidth=0.6, zorder=0)
         for colour in dict.fromkeys(span.colour for span in work):
             _draw_work(axes, [span for span in work if span.colour == colour], rows, end_ms)
-        for kind, style in ((LEG, "-"), (BYPASS, ":")):
+        for kind, style in _ON_THE_WIRE.items():
             _draw_wire(axes, [span for span in spans if span.what == kind], rows, style)
         axes.set_yticks([*rows.values()], [*rows])
         axes.set_ylim(len(rows) - 0.45, -0.55)

@@ -81,6 +81,7 @@ def _on_a_mesh_of_its_own(
     from trisplit.bench.meshes import Ground, MeshFacts, Subject
     from trisplit.bench.wires import wires_between
     from trisplit.cli.names import find_model
+    from trisplit.cli.overlap import ahead_typed
 
     if not model:
         raise RequestProblem(
@@ -95,6 +96,13 @@ def _on_a_mesh_of_its_own(
         dtype=how.dtype,
         threads=how.threads or 1,
     )
-    facts = MeshFacts(ground=ground, cut=how.cut, topology=how.topology, sessions=sessions, context=0)
+    facts = MeshFacts(
+        ground=ground,
+        cut=how.cut,
+        topology=how.topology,
+        sessions=sessions,
+        context=0,
+        ahead=ahead_typed(how.overlap, ground.subject.opened(), how.dtype),
+    )
     judging = judge_batches(facts, how.addresses or None, how.trust, tokens=tokens, rounds=rounds)
     return uvloop.run(judging)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +15,24 @@ from trisplit.cli.unfold import unfolded
 from trisplit.errors import RequestProblem
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from trisplit.bench.levers import Levers
     from trisplit.bench.mesh import Climbed
     from trisplit.bench.meshes import Ground, Subject
     from trisplit.bench.wires import Wires
+    from trisplit.mesh.overlap import Ahead
+
+    Rows = Mapping[str, Sequence[DataclassInstance]]
 
 LeverNames = Annotated[
-    str, typer.Option("--levers", metavar="L,…", help="none, batched, routed, batched+routed.")
+    str, typer.Option("--levers", metavar="L,…", help="none, batched, routed, overlap; several by +.")
+]
+OverlapLayers = Annotated[
+    str,
+    typer.Option(
+        "--overlap", metavar="SET|FILE", help="With that lever: all, 3,5-9, or a record of `gate overlap`."
+    ),
 ]
 Rounds = Annotated[int, typer.Option(min=1, help="How often each takes its turn.")]
 
@@ -116,6 +128,7 @@ def mesh(
     cuts: Annotated[str, typer.Option(metavar="C,…", help="thirds, recut, layers.")] = "thirds,recut,layers",
     topologies: Annotated[str, typer.Option(metavar="T,…", help="star, chain, ring.")] = "star,chain,ring",
     levers: LeverNames = "none",
+    overlap: OverlapLayers = "all",
     tokens: Annotated[int, typer.Option(min=2, help="Tokens each turn, the first after the prompt.")] = 24,
     warm: Annotated[
         str, typer.Option(metavar="A-B", help="Those that count, 2 or higher; default: all of these.")
@@ -138,11 +151,13 @@ def mesh(
     from trisplit.bench.scale import at_scale
 
     first, last = span(warm, tokens)
+    ground, wanted = on.ground(time_scale), _levers(levers)
     asked = Asked(
-        ground=on.ground(time_scale),
+        ground=ground,
         cuts=some(words(cuts), "cut"),
         topologies=some(words(topologies), "topology"),
-        levers=_levers(levers),
+        levers=wanted,
+        ahead=_ahead(overlap, wanted, ground),
         tokens=tokens,
         first=first,
         last=last,
@@ -153,7 +168,8 @@ def mesh(
     climbed = at_scale(asyncio.run(measure(asked)), 1 / time_scale)
     if plot is not None:
         _draw(climbed, plot, on.model or "a model that waits")
-    show_rows(climbed.rows, also={"gains": climbed.gains, "relays": climbed.relays}, as_json=as_json)
+    others: Rows = {"gains": climbed.gains, "relays": climbed.relays, "left_out": climbed.left_out}
+    show_rows(climbed.rows, also=others, as_json=as_json)
 
 
 def sessions(
@@ -162,6 +178,7 @@ def sessions(
     cut: Cut = "layers",
     topology: Annotated[str, typer.Option(help="star, chain or ring.")] = "ring",
     levers: LeverNames = "none",
+    overlap: OverlapLayers = "all",
     tokens: Annotated[int, typer.Option(min=2, help="Of each session in each turn.")] = 24,
     rounds: Rounds = 3,
     as_json: AsJson = False,
@@ -171,14 +188,16 @@ def sessions(
 
     from trisplit.bench.sessions import sessions as measure
 
+    ground, wanted = on.ground(), _levers(levers)
     rows = measure(
-        on.ground(),
+        ground,
         cut,
         topology,
         sessions=sessions,
-        levers=_levers(levers),
+        levers=wanted,
         tokens=tokens,
         rounds=rounds,
+        ahead=_ahead(overlap, wanted, ground),
     )
     show_rows(asyncio.run(rows), as_json=as_json)
 
@@ -203,6 +222,15 @@ def _levers(text: str) -> list[Levers]:
     from trisplit.bench.levers import levers_named
 
     return [levers_named(word) for word in some(words(text), "lever")]
+
+
+def _ahead(overlap: str, levers: list[Levers], ground: Ground) -> Ahead | None:
+    """What the lever `overlap` lets start ahead; None where nobody pulls it."""
+    from trisplit.cli.overlap import ahead_typed
+
+    if not any(each.overlap for each in levers):
+        return None
+    return ahead_typed(overlap, ground.subject.opened(), ground.dtype)
 
 
 def _times(slow: str) -> dict[str, int]:

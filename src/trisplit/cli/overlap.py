@@ -69,7 +69,8 @@ def overlap_in(plan: Plan, asked: str) -> Overlap | None:
 def ahead_typed(text: str, model: Model, dtype: Dtype) -> Ahead | None:
     """What --overlap asks for: `none`, `all`, a set of layers, or what the record of a gate allows.
 
-    RequestProblem for layers that cannot, for what is no record, and for one of another model.
+    None where nothing is to start ahead. RequestProblem for layers that cannot, for what is no record, and
+    for one of another model.
     """
     if text == NONE:
         return None

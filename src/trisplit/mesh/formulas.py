@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from trisplit.mesh.plan import Plan
-from trisplit.mesh.predict import COORDINATOR, KINDS, Measured
+from trisplit.mesh.predict import COORDINATOR, Measured
 from trisplit.mesh.profile import Speculation
 from trisplit.models.config import Kind
 
@@ -31,14 +31,16 @@ def in_stream_ms(traversal_ms: float, bottleneck_ms: float, s: Speculation) -> f
 
 def bottleneck_ms(plan: Plan, measured: Measured) -> float:
     """What the busiest place computes for one token: all visits of a station, or the coordinator's ends."""
-    busy = [sum(_run(measured, share.station, stage.kind) for stage in share.stages) for share in plan.shares]
+    busy = [
+        sum(measured.run_ms(share.station, stage.kind) for stage in share.stages) for share in plan.shares
+    ]
     if plan.topology != "ring":
-        busy.append(_run(measured, COORDINATOR, "embed") + _run(measured, COORDINATOR, "head"))
+        busy.append(measured.run_ms(COORDINATOR, "embed") + measured.run_ms(COORDINATOR, "head"))
     return max(busy)
 
 
-def hidden_ms(plan: Plan, measured: Measured) -> float:
-    """Attention that early residuals take off the path of a token, from the second layer on.
+def hidden_ms(plan: Plan, measured: Measured, ahead: Collection[int] | None = None) -> float:
+    """Attention that early residuals take off the path of a token: of these layers, or all but the first.
 
     Attention of layer l+1 starts on what attention of layer l leaves, sent ahead, while gate_up and
     down of layer l still run; what they add is added when it comes. Where down and the next
@@ -50,7 +52,8 @@ def hidden_ms(plan: Plan, measured: Measured) -> float:
         for stage in group.stages
     }
     layers = 1 + max(layer for layer, _ in homes)
-    return sum(_hidden(homes, layer, plan.topology, measured) for layer in range(layers - 1))
+    early = range(1, layers) if ahead is None else ahead
+    return sum(_hidden(homes, layer - 1, plan.topology, measured) for layer in early)
 
 
 def _hidden(homes: Mapping[tuple[int, Kind], str], layer: int, topology: str, measured: Measured) -> float:
@@ -61,25 +64,13 @@ def _hidden(homes: Mapping[tuple[int, Kind], str], layer: int, topology: str, me
         return 0.0
 
     def leg(a: str, b: str) -> float:
-        return _leg(measured, a, b, topology)
+        return measured.way_ms(a, b, topology)
 
-    attention = _run(measured, after, "attention")
-    widened = leg(before, gate_up) + _run(measured, gate_up, "gate_up") + leg(gate_up, down)
+    attention = measured.run_ms(after, "attention")
+    widened = leg(before, gate_up) + measured.run_ms(gate_up, "gate_up") + leg(gate_up, down)
     at_down = max(widened, leg(before, down))
-    down_ms, early = _run(measured, down, "down"), leg(before, after) + attention
+    down_ms, early = measured.run_ms(down, "down"), leg(before, after) + attention
     plain = at_down + down_ms + leg(down, after) + attention
     if down == after:
         return max(0.0, plain - max(at_down, early) - down_ms)
     return max(0.0, plain - max(at_down + down_ms + leg(down, after), early))
-
-
-def _leg(measured: Measured, a: str, b: str, topology: str) -> float:
-    if a == b:
-        return 0.0
-    if topology == "star" and COORDINATOR not in (a, b):
-        return _leg(measured, a, COORDINATOR, "") + _leg(measured, COORDINATOR, b, "")
-    return measured.one_way_ms[measured.index(a)][measured.index(b)]
-
-
-def _run(measured: Measured, station: str, kind: Kind) -> float:
-    return measured.stage_ms[measured.index(station)][KINDS.index(kind)]

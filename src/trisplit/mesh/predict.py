@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from trisplit.errors import RequestProblem
 from trisplit.mesh.cuts import StageCost, runs_beside
+from trisplit.mesh.overlap import Early
 from trisplit.mesh.plan import Plan
 from trisplit.models.config import Kind
 
@@ -45,6 +46,18 @@ class Measured:
             )
         return self.names.index(name)
 
+    def run_ms(self, station: str, kind: Kind) -> float:
+        """What a stage of a kind takes at a station."""
+        return self.stage_ms[self.index(station)][KINDS.index(kind)]
+
+    def way_ms(self, a: str, b: str, topology: str) -> float:
+        """What a frame takes from one to the other: nothing to itself, in a star by the coordinator."""
+        if a == b:
+            return 0.0
+        if topology == "star" and COORDINATOR not in (a, b):
+            return self.way_ms(a, COORDINATOR, "") + self.way_ms(COORDINATOR, b, "")
+        return self.one_way_ms[self.index(a)][self.index(b)]
+
 
 def uniform(stations: Sequence[str], *, one_way_ms: float, stage_ms: Mapping[Kind, float]) -> Measured:
     """Links all as long as each other, stations all as quick; kinds that are not named take no time."""
@@ -58,7 +71,8 @@ class Prediction:
     """Milliseconds from one token to the next, and what they are made of.
 
     `late_ms` is waited for residuals whose direct link is longer than the way through gate_up, and for
-    attentions of parallel blocks that take longer than the gate_up beside them.
+    attentions of parallel blocks that take longer than the gate_up beside them. `ahead_ms` is what layers
+    that start ahead take off: of the attention in `compute_ms`.
     """
 
     legs: int
@@ -66,11 +80,12 @@ class Prediction:
     compute_ms: float
     late_ms: float
     other_ms: float
+    ahead_ms: float = 0.0
 
     @property
     def ms(self) -> float:
         """All of it."""
-        return self.wire_ms + self.compute_ms + self.late_ms + self.other_ms
+        return self.wire_ms + self.compute_ms + self.late_ms + self.other_ms - self.ahead_ms
 
     @property
     def tok_per_s(self) -> float:
@@ -94,7 +109,47 @@ def predict(plan: Plan, measured: Measured) -> Prediction:
         compute_ms=compute,
         late_ms=late,
         other_ms=measured.other_ms,
+        ahead_ms=saved_ms(plan, measured),
     )
+
+
+def saved_ms(plan: Plan, measured: Measured) -> float:
+    """What layers that start ahead take off a token of this plan."""
+    if plan.ahead is None:
+        return 0.0
+    return _at_the_end_ms(replace(plan, ahead=None), measured) - _at_the_end_ms(plan, measured)
+
+
+def _at_the_end_ms(plan: Plan, measured: Measured) -> float:
+    """When the last down of thirds is done with a token whose first attention begins at 0.
+
+    An attention that starts ahead runs on its seed as soon as its station may, and leaves something when its
+    input is there, too. Where the attention before it lies on the same station and was ahead as well, that is
+    run once more for its keys meanwhile; what has begun is not broken off.
+    """
+    ahead, homes = plan.ahead, plan.homes
+    layers, early = (ahead.layers, ahead.early) if ahead else ((), Early())
+    left_ms: list[float] = []  # by every group
+    free_ms: dict[str, float] = {}
+
+    def came_ms(source: int, target: int) -> float:
+        return left_ms[source] + measured.way_ms(homes[source], homes[target], plan.topology)
+
+    for n in range(0, len(homes), 3):
+        station, x_ms = homes[n], came_ms(n - 1, n) if n else 0.0
+        run_ms = measured.run_ms(station, "attention")
+        if n // 3 in layers:
+            seed_ms = came_ms(n - (3 if early.seed == "x+attn" else 4), n)
+            done_ms = max(seed_ms, free_ms.get(station, 0.0)) + run_ms
+            rewrites = early.kv == "canonical" and n // 3 - 1 in layers and homes[n - 3] == station
+            r_ms = max(x_ms, done_ms + rewrites * run_ms) if x_ms >= done_ms else done_ms
+        else:
+            done_ms = r_ms = max(x_ms, free_ms.get(station, 0.0)) + run_ms
+        free_ms[station] = done_ms
+        left_ms.append(r_ms)
+        left_ms.append(came_ms(n, n + 1) + measured.run_ms(homes[n + 1], "gate_up"))
+        left_ms.append(max(came_ms(n + 1, n + 2), came_ms(n, n + 2)) + measured.run_ms(homes[n + 2], "down"))
+    return left_ms[-1]
 
 
 @dataclass(frozen=True, slots=True)
