@@ -21,6 +21,7 @@ from trisplit.cli import (
     bench,
     caching,
     claims,
+    drafting,
     evaluating,
     gate,
     ladder,
@@ -42,6 +43,7 @@ app = typer.Typer(
 for module in (answer, plan, show, station, up, claims, evaluating, caching):
     module.add_to(app)
 ladder.add_to(bench.app)
+drafting.add_to(bench.app)
 app.add_typer(bench.app, name="bench")
 batching.add_to(gate.app)
 app.add_typer(gate.app, name="gate")
