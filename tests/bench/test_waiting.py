@@ -49,6 +49,13 @@ def test_whole_layers_count_as_their_thirds_do() -> None:
     assert out.argmax() == NONE.after(VOCAB - 1) == 5
 
 
+def test_a_step_leaves_logits_of_every_row() -> None:
+    out = tracks(EMBED, *[Stage(0, kind) for kind in ("attention", "gate_up", "down")], HEAD).step(
+        {"ids": np.array([7, 11, 2])}, 0, batch=True
+    )
+    assert [row.argmax() for row in out] == [10, 14, 5]
+
+
 def test_rows_that_meet_the_residual_of_others_are_noticed() -> None:
     down = tracks(Stage(0, "down"))
     h, r = np.full((1, 256), 9, np.float32), np.full((1, 64), 7, np.float32)

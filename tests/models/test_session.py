@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.tiny import VARIANTS
+from tests.tiny import VARIANTS, build_variant
 from trisplit.errors import OwnProblem
 from trisplit.models.config import Stage, layer_stages
 from trisplit.models.convert import DTYPES, Dtype
@@ -68,11 +68,12 @@ def _recut(stages: Sequence[Stage]) -> list[tuple[Stage, ...]]:
     return groups
 
 
-def _through(tracks: Sequence[Tracks], x: np.ndarray, position: int) -> np.ndarray:
+def _through(tracks: Sequence[Tracks], x: np.ndarray, position: int, *, step: bool = False) -> np.ndarray:
     """Hands values from session to session as stations do."""
     values = {"x": x}
     for track in tracks:
-        out = track.run({name: values[name] for name in track.session.takes}, position).copy()
+        inputs = {name: values[name] for name in track.session.takes}
+        out = (track.step(inputs, position, batch=True) if step else track.run(inputs, position)).copy()
         if track.session.leaves[0] == "xr":
             values["x"], values["r"] = np.split(out, 2, axis=1)
         else:
@@ -95,6 +96,130 @@ def test_rows_after_the_prompt_are_single_steps(dtype: Dtype, tiny: Tiny) -> Non
         alone, together = Tracks(part), Tracks(part)
         singles = [alone.run({n: v[i : i + 1] for n, v in inputs.items()}, i).copy() for i in range(8)]
         np.testing.assert_array_equal(together.step(inputs, 0, batch=True), np.concatenate(singles))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_step_of_rows_is_single_steps(variant: str, dtype: Dtype, tiny: Tiny) -> None:
+    """From ids to the logits of each of 1 to 17 rows, in two slots, rewinding, up to the last position."""
+    model = open_model(tiny(variant))
+    part = session(model, model.stages, dtype)
+    assert part.abreast_equal or sys.platform != "linux"
+    steps, alone = Tracks(part, 3), Tracks(part, 3)
+    ids = np.random.default_rng(5).integers(3, 300, (18, CONTEXT))
+    for tracks in (steps, alone):
+        tracks.run({"ids": ids[0, :11]}, 0, 1)
+    for n in range(1, 18):
+        slot = n % 2 + 1
+        at = min(max(0, alone.lengths[slot] - n % 4), CONTEXT - n)
+        some = ids[n, at : at + n]
+        singles = [alone.run({"ids": some[i : i + 1]}, at + i, slot).copy() for i in range(n)]
+        out = steps.step({"ids": some}, at, slot, batch=True)
+        np.testing.assert_array_equal(out, np.concatenate(singles))
+    assert steps.lengths == alone.lengths
+    for name, kept in steps._kv.items():
+        np.testing.assert_array_equal(kept, alone._kv[name])
+
+
+@pytest.mark.parametrize("variant", ["llama", "gemma3", "neox", "neox-sequential"])
+def test_a_step_of_rows_is_single_steps_in_every_cut(variant: str, tiny: Tiny) -> None:
+    model = open_model(tiny(variant))
+    stages, x = layer_stages(range(model.config.layers)), rows(19, model.config.hidden)
+    expected = np.concatenate([run.copy() for run in _singles(whole(model), x)])
+    for groups in ([stages], _recut(stages), _halves(stages)):
+        tracks = [Tracks(session(model, list(group))) for group in groups]
+        out = np.concatenate([_through(tracks, x[at : at + n], at, step=True) for at, n in ((0, 2), (2, 17))])
+        np.testing.assert_array_equal(out, expected)
+
+
+def _singles(track: Tracks, x: np.ndarray) -> Iterator[np.ndarray]:
+    for i in range(len(x)):
+        yield track.run({"x": x[i : i + 1]}, i)
+
+
+def test_threads_do_not_change_a_step(tiny: Tiny) -> None:
+    model = open_model(tiny("llama"))
+    files, ids = list(model.files(model.stages, "f32")), np.arange(3, 40)
+    parts = [StageSession(model.config, files, context=CONTEXT, threads=n, spin=False) for n in (1, 2)]
+    one, two = (Tracks(part).step({"ids": ids}, 0, batch=True) for part in parts)
+    np.testing.assert_array_equal(one, two)
+    assert all(part.abreast_equal for part in parts) or sys.platform != "linux"
+
+
+def test_more_threads_than_heads_change_nothing(tmp_path: Path) -> None:
+    """The engine would have some of them sum over a part of a long sequence each."""
+    shape = {"num_attention_heads": 1, "num_key_value_heads": 1, "max_position_embeddings": 2048}
+    model = open_model(build_variant("llama", tmp_path / "model", **shape))
+    files, ids = list(model.files(model.stages, "f32")), np.arange(3, 12)
+    left = []
+    for threads in (1, 2):
+        track = Tracks(StageSession(model.config, files, context=2048, threads=threads, spin=False))
+        track.run({"ids": np.arange(2000) % 300}, 0)
+        left += [track.step({"ids": ids}, 2000, batch=batch) for batch in (False, True)]
+    for other in left[1:]:
+        np.testing.assert_array_equal(other, left[0])
+
+
+def test_an_engine_that_reads_keys_too_early_is_noticed(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its older attention does, which goes from one entry of a batch to the next."""
+    model = open_model(tiny("llama"))
+    expected = Tracks(session(model, model.stages)).step({"ids": np.arange(3, 12)}, 0, batch=False)
+    monkeypatch.setenv("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
+    older = session(model, model.stages)
+    assert not older.abreast_equal
+    out = Tracks(older).step({"ids": np.arange(3, 12)}, 0, batch=True)
+    np.testing.assert_allclose(out, expected, atol=1e-4)
+
+
+def test_where_memory_cannot_be_mapped_again_rows_go_one_by_one(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_model(tiny("llama"))
+    part, x = session(model, layer_stages(range(2))), rows(9, model.config.hidden)
+    expected = Tracks(part).step({"x": x}, 0, batch=True)
+    monkeypatch.setattr(sys, "platform", "plan9")
+    assert not Tracks(part).can_go_abreast(0)
+    np.testing.assert_array_equal(Tracks(part).step({"x": x}, 0, batch=True), expected)
+
+
+def test_more_slots_than_are_mapped_at_a_time_take_steps_in_turn(tiny: Tiny) -> None:
+    model = open_model(tiny("llama"))
+    part, x = session(model, layer_stages(range(2))), rows(9, model.config.hidden)
+    tracks, expected = Tracks(part, 20), Tracks(part).step({"x": x}, 0, batch=False)
+    for at in (0, 3, 6):
+        for slot in range(20):
+            out = tracks.step({"x": x[at : at + 3]}, at, slot, batch=True)
+            np.testing.assert_array_equal(out, expected[at : at + 3])
+
+
+def test_a_slot_that_was_freed_takes_steps_again(tiny: Tiny) -> None:
+    model = open_model(tiny("llama"))
+    part, x = session(model, layer_stages(range(2))), rows(9, model.config.hidden)
+    tracks = Tracks(part, 2)
+    first = tracks.step({"x": x}, 0, 1, batch=True)
+    tracks.free(1)
+    assert not any(kept[1].any() for kept in tracks._kv.values())
+    np.testing.assert_array_equal(tracks.step({"x": x}, 0, 1, batch=True), first)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_head_leaves_logits_of_every_row_of_a_step(dtype: Dtype, tiny: Tiny) -> None:
+    model = open_model(tiny("gemma3"))
+    head = session(model, model.stages[-1:], dtype)
+    x = rows(17, model.config.hidden)
+    singles = [Tracks(head).run({"x": x[i : i + 1]}, 0).copy() for i in range(17)]
+    for batch in (True, False):
+        out = Tracks(head).step({"x": x}, 0, batch=batch)
+        np.testing.assert_array_equal(out, np.concatenate(singles))
+
+
+def test_a_step_that_does_not_fit_runs_no_row(tiny: Tiny) -> None:
+    track = whole(open_model(tiny("llama")))
+    x = rows(CONTEXT, track.session.config.hidden)
+    track.run({"x": x[:40]}, 0)
+    with pytest.raises(OwnProblem, match="within 48"):
+        track.step({"x": x[:9]}, 40, batch=True)
+    assert track.lengths == [40]
 
 
 def test_rows_that_differ_in_company_are_noticed(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +310,7 @@ def test_rotary_tables_live_as_long_as_their_sessions(tiny: Tiny) -> None:
     model = open_model(tiny("llama"))
     track, fresh = whole(model), whole(model)
     x, files = rows(12, model.config.hidden), list(model.files(layer_stages(range(1)), "f32"))
-    for context in range(50, 60):  # other tables, so that any cache of them forgets ours
+    for context in range(100, 1100, 100):  # other tables, so that any cache of them forgets ours
         Tracks(StageSession(model.config, files, context=context, threads=1))
     gc.collect()
     rotary_tables.cache_clear()
@@ -201,7 +326,7 @@ def test_keys_and_values_take_memory_only_where_they_are() -> None:
 import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 import numpy as np
 from trisplit.machine import gather_into_huge_pages, rss_bytes
-from trisplit.models.session import floats, pages_for
+from trisplit.models.pages import floats, pages_for
 before = rss_bytes()
 shape = (1, 2, 16384, 64)
 kept = [floats(pages_for(shape), shape) for _ in range(16)]

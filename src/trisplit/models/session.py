@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,20 +14,25 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from trisplit.errors import OwnProblem, RequestProblem
+from trisplit.models.binding import Bound, Buffers, bind
 from trisplit.models.config import ModelConfig
+from trisplit.models.pages import Floats, floats, pages_for, rounded_up, seen_often
 from trisplit.models.stage_file import StageFile
 from trisplit.models.stages import build, leaves, rotary_tables, takes
 
-Floats = NDArray[np.float32]
+__all__ = ["Floats", "Row", "StageSession", "Tracks"]
 
 # Rows tried when a session shows that its products give each row the same bits alone and in company.
 _ROW_COUNTS: Final = (2, 3, 8, 16)
+MOST_ABREAST: Final = 8  # rows of one sequence in one pass; more gain little
+_MOST_PLACES: Final = 16  # slots whose keys and values are mapped for that at a time
 
 
 class StageSession:
     """Neighbouring stages loaded as one session.
 
-    `context` is the longest sequence the rotary tables and key/value buffers are made for.
+    `context` is the longest sequence it takes; rotary tables and key/value buffers are made for `room`
+    positions, so many more that those of each sequence are whole pages.
     `spin` keeps the threads of a session awake between its operators: faster where the cores are
     its own, ruinous where several processes share them.
     """
@@ -42,14 +47,18 @@ class StageSession:
         spin: bool = True,
     ) -> None:
         self.config, self.context = config, context
+        self.room = rounded_up(context, config.kv_heads * config.head_dim)
         self.stages = tuple(file.stage for file in files)
+        self.attentions = tuple(s.layer for s in self.stages if s.kind == "attention")
         self.weight_bytes = sum(
             {(f.folder, t.file, t.offset): t.n_bytes for f in files for t in f.tensors.values()}.values()
         )
         _share_one_arena()
         options = ort.SessionOptions()
         options.add_session_config_entry("session.use_env_allocators", "1")
-        options.intra_op_num_threads = threads
+        # With more threads than heads the engine parts the keys of a long sequence among them, and adds up in
+        # another order than it does for rows in company.
+        options.intra_op_num_threads = min(threads, config.heads) if self.attentions else threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -57,7 +66,7 @@ class StageSession:
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", str(files[0].folder)
         )
-        model = build(config, files, context)
+        model = build(config, files, self.room)
         try:
             self.ort = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the runtime's own classes, and MemoryError
@@ -68,9 +77,8 @@ class StageSession:
         self.takes = takes(config, self.stages)
         self.leaves = leaves(config, files[-1].stage)
         self.inputs = frozenset(given.name for given in self.ort.get_inputs())
-        self.attentions = tuple(s.layer for s in self.stages if s.kind == "attention")
         # Bound by address only: they must live as long as any track of this session.
-        self.rotary = rotary_tables(config, context) if self.attentions else {}
+        self.rotary = rotary_tables(config, self.room) if self.attentions else {}
 
     @property
     def kv_bytes(self) -> int:
@@ -93,6 +101,22 @@ class StageSession:
             if not self.attentions and not np.array_equal(company.run(inputs, 0), expected[-self._left(n) :]):
                 return False
         return True
+
+    @cached_property
+    def abreast_equal(self) -> bool:
+        """Whether rows of one sequence get abreast the very bits they get one after the other.
+
+        Shown when such rows first come: it takes as long as a dozen tokens, and not all meshes need it.
+        """
+        random, n_rows = np.random.default_rng(0), min(MOST_ABREAST, self.context)
+        inputs = {name: _values(random, name, n_rows, width) for name, width in self.takes.items()}
+        expected = Tracks(self).step(inputs, 0, batch=False)
+        company = Tracks(self)
+        return company.can_go_abreast(0) and all(
+            np.array_equal(company.abreast({name: v[:n] for name, v in inputs.items()}, 0, 0), expected[:n])
+            for n in _ROW_COUNTS
+            if n <= n_rows
+        )
 
     def _left(self, rows: int) -> int:
         return 1 if self.leaves[0] == "logits" else rows
@@ -124,14 +148,11 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
-    """Buffers of one shape, bound once: a run is a copy in and a call. All are [batch, …]."""
+class _Abreast:
+    """The keys and values of one slot as if they were those of many, and what was bound to them, by rows."""
 
-    binding: Any
-    inputs: Mapping[str, NDArray[Any]]
-    last: NDArray[np.int32]
-    total: NDArray[np.int32]
-    output: Floats
+    kv: Mapping[str, Floats]
+    bound: dict[int, Bound]
 
 
 class Tracks:
@@ -146,10 +167,12 @@ class Tracks:
         c = session.config
         self.session = session
         self.lengths = [0] * slots
-        shape = (slots, c.kv_heads, session.context, c.head_dim)
+        shape = (slots, c.kv_heads, session.room, c.head_dim)
         self._pages = {f"{part}_{layer}": pages_for(shape) for layer in session.attentions for part in "kv"}
         self._kv = {name: floats(pages, shape) for name, pages in self._pages.items()}
-        self._single: dict[tuple[int, int], _Bound] = {}
+        self._single: dict[tuple[int, int], Bound] = {}
+        self._abreast: dict[int, _Abreast | None] = {}
+        self._buffers: Buffers | None = None
 
     @property
     def kv_bytes(self) -> int:
@@ -171,19 +194,51 @@ class Tracks:
         for name, values in inputs.items():
             np.copyto(bound.inputs[name][0], values)
         bound.last[0], bound.total[0] = position + rows - 1, position + rows
-        self.session.ort.run_with_iobinding(bound.binding)
-        out: Floats = bound.output[0]
+        out: Floats = bound.run()[0]
         return out
 
     def step(
         self, inputs: Mapping[str, NDArray[Any]], position: int, slot: int = 0, *, batch: bool
     ) -> Floats:
-        """Like run, but every row passes attention alone; products are batched where `batch` allows."""
+        """Rows one after the other, as far as attention can tell; products are batched where `batch` allows.
+
+        What the last stage leaves for each row: [rows, width], or the logits of each, [rows, vocab].
+        """
         rows = len(next(iter(inputs.values())))
-        if rows == 1 or (batch and not self.session.attentions):
+        per_row = self.session.leaves[0] == "logits"
+        if rows == 1 or (batch and not self.session.attentions and not per_row):
             return self.run(inputs, position, slot)
-        singles = [{name: v[i : i + 1] for name, v in inputs.items()} for i in range(rows)]
-        return np.concatenate([self.run(one, position + i, slot).copy() for i, one in enumerate(singles)])
+        if self.session.attentions:
+            self._move_to(slot, position, rows)
+        abreast = batch and self.can_go_abreast(slot) and self.session.abreast_equal
+        most = MOST_ABREAST if abreast else 1
+        cuts = [rows * i // -(-rows // most) for i in range(-(-rows // most) + 1)]
+        out = np.empty((rows, self.session.leaves[1]), np.float32)
+        for first, past in pairwise(cuts):
+            some = {name: values[first:past] for name, values in inputs.items()}
+            run = self.run if past - first == 1 else self.abreast
+            out[first:past] = run(some, position + first, slot)
+        return out
+
+    def abreast(self, inputs: Mapping[str, NDArray[Any]], position: int, slot: int) -> Floats:
+        """Rows of one sequence as a batch whose entries have the same keys and values; a view, as of run.
+
+        The last row stands first: an engine that read keys before all were written would show at once.
+        """
+        rows = len(next(iter(inputs.values())))
+        if self.session.attentions:
+            self._move_to(slot, position, rows)
+        bound = self._bound_abreast(slot, rows)
+        for name, values in inputs.items():
+            bound.inputs[name][:, 0] = values[::-1]
+        bound.last[:] = range(position + rows - 1, position - 1, -1)
+        bound.total[0] = position + rows
+        out: Floats = bound.run()[::-1, 0]
+        return out
+
+    def can_go_abreast(self, slot: int) -> bool:
+        """Whether rows of the sequence in this slot can be such a batch."""
+        return not self.session.attentions or self._seen_often(slot) is not None
 
     def together(self, rows: Sequence[Row]) -> list[Floats]:
         """One row of each of several sequences, all in one pass; results [1, width] in the order given.
@@ -245,8 +300,8 @@ class Tracks:
                 bound.inputs[name][place] = values
             bound.last[place] = row.position
         bound.total[0] = 1 + (bound.last.max() if batch > 1 else placed[0][1].position)
-        self.session.ort.run_with_iobinding(bound.binding)
-        return [bound.output[place] for place, _ in placed]
+        out = bound.run()
+        return [out[place] for place, _ in placed]
 
     def _move_to(self, slot: int, position: int, rows: int) -> None:
         length, context = self.lengths[slot], self.session.context
@@ -257,50 +312,29 @@ class Tracks:
             )
         self.lengths[slot] = position + rows
 
-    def _bind(self, first: int, batch: int, rows: int) -> _Bound:
-        session, binding = self.session, self.session.ort.io_binding()
-        inputs: dict[str, NDArray[Any]] = {
-            name: np.zeros((batch, rows), np.int64)
-            if name == "ids"
-            else np.zeros((batch, rows, width), np.float32)
-            for name, width in session.takes.items()
-        }
-        last, total = np.zeros(batch, np.int32), np.zeros(1, np.int32)
-        for name, array in inputs.items():
-            _bind_input(binding, name, array)
-        name, width = session.leaves
-        output = np.zeros((batch, 1 if name == "logits" else rows, width), np.float32)
-        _bind_output(binding, f"{name}_out", output)
-        if session.attentions:
-            places = {"last": last, "total": total, **session.rotary}
-            for name in places.keys() & session.inputs:
-                _bind_input(binding, name, places[name])
-        for kv_name, array in self._kv.items():
-            _bind_input(binding, f"past_{kv_name}", array[first : first + batch])
-            _bind_output(binding, f"present_{kv_name}", array[first : first + batch])
-        return _Bound(binding, inputs, last, total, output)
+    def _bind(self, first: int, batch: int, rows: int) -> Bound:
+        """Buffers for slots from `first` on."""
+        s, kv = self.session, {name: array[first : first + batch] for name, array in self._kv.items()}
+        return bind(s.ort, s.inputs, Buffers.of(s.takes, s.leaves, batch, rows), kv, s.rotary)
 
+    def _bound_abreast(self, slot: int, rows: int) -> Bound:
+        """Buffers for rows of one sequence, the same ones whichever it is and however many they are."""
+        s, place = self.session, self._seen_often(slot if self.session.attentions else 0)
+        if place is None:
+            raise OwnProblem(f"the keys of slot {slot} are mapped once", fix="report this to trisplit")
+        if rows not in place.bound:
+            if self._buffers is None:
+                self._buffers = Buffers.of(s.takes, s.leaves, MOST_ABREAST, 1)
+            kv = {name: often[:rows] for name, often in place.kv.items()}
+            place.bound[rows] = bind(s.ort, s.inputs, self._buffers.first(rows), kv, s.rotary)
+        return place.bound[rows]
 
-def pages_for(shape: tuple[int, ...]) -> mmap.mmap:
-    """Memory for floats of this shape that is taken only where it is written to.
-
-    numpy asks for 2 MB pages from 4 MB on, and gathering pages fills whatever is mapped: either way
-    one token would make the keys and values of a whole context resident.
-    """
-    pages = mmap.mmap(-1, 4 * math.prod(shape))  # shared, so that gathering passes it over
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        pages.madvise(mmap.MADV_NOHUGEPAGE)
-    return pages
-
-
-def floats(pages: mmap.mmap, shape: tuple[int, ...]) -> Floats:
-    """Zeros at first, in those pages."""
-    return np.frombuffer(pages, dtype=np.float32).reshape(shape)
-
-
-def _bind_input(binding: Any, name: str, array: NDArray[Any]) -> None:
-    binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-
-
-def _bind_output(binding: Any, name: str, array: NDArray[Any]) -> None:
-    binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+    def _seen_often(self, slot: int) -> _Abreast | None:
+        """Keys and values of a slot, mapped as those of many; None where that cannot be done."""
+        if slot not in self._abreast:
+            while len(self._abreast) >= _MOST_PLACES:  # a system maps some ten thousand places a process
+                del self._abreast[next(iter(self._abreast))]
+            kv = {name: seen_often(array[slot], MOST_ABREAST) for name, array in self._kv.items()}
+            found = {name: often for name, often in kv.items() if often is not None}
+            self._abreast[slot] = _Abreast(found, {}) if len(found) == len(kv) else None
+        return self._abreast[slot]
