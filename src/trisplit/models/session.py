@@ -24,7 +24,7 @@ __all__ = ["Floats", "Row", "StageSession", "Tracks"]
 
 # Rows tried when a session shows that its products give each row the same bits alone and in company.
 _ROW_COUNTS: Final = (2, 3, 8, 16)
-MOST_ABREAST: Final = 8  # rows of one sequence in one pass; more gain little
+MOST_ABREAST: Final = 8  # rows of one sequence in one pass (docs/decisions/0011)
 _MOST_PLACES: Final = 16  # slots whose keys and values are mapped for that at a time
 
 
