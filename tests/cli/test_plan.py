@@ -10,7 +10,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.running import facts_of, problem_of, run
+from tests.mesh.test_record import ANY
 from trisplit.errors import PlanProblem, Problem, RequestProblem, UnknownName
+from trisplit.mesh.record import write_record
 
 ROOT = Path(__file__).parents[2]
 ORIGIN = ROOT / "examples" / "origin.toml"
@@ -39,6 +41,7 @@ def test_plan(tiny: Build) -> None:
         "cut": "layers",
         "topology": "ring",
         "legs_per_token": 2,
+        "ahead": None,
         "ends_bytes": 0,
         "stations": [
             {
@@ -172,6 +175,52 @@ def test_plan_for_people(tiny: Build, snapshot: SnapshotAssertion) -> None:
     assert run("plan", model, "--stations", "3", *measured, "--explain").stdout == snapshot
 
 
+# --- layers that start ahead ----------------------------------------------------------------------
+
+MEASURED = ("--stations", "3", "--one-way-ms", "20", "--stage-ms", "2,3,4", "--ends-ms", "11")
+
+
+def test_what_starts_ahead_is_taken_off(tiny: Build) -> None:
+    words = ("plan", tiny("llama"), *MEASURED, "--cut", "thirds", "--topology", "ring")
+    plain, ahead = facts_of(*words), facts_of(*words, "--overlap", "2-3")
+    assert ahead["ahead"] == {"layers": [2, 3], "early": {"seed": "x+attn", "kv": "canonical"}}
+    assert (plain["ahead"], ahead["predicted"]["ahead_ms"]) == (None, pytest.approx(2 * 2))
+    assert ahead["predicted"]["ms_per_token"] == pytest.approx(plain["predicted"]["ms_per_token"] - 4)
+    said = run(*words, "--overlap", "all").stdout
+    assert "attention 1-3 ahead" in said
+    assert "less 6.0 ms of attention that starts ahead" in said
+    assert "overlap: layers 1-3 start ahead on x+attn" in said
+
+
+def test_explained_every_plan_of_thirds_has_it_and_the_lever_is_of_the_same_layers(tiny: Build) -> None:
+    facts = facts_of("plan", tiny("llama"), *MEASURED, "--explain", "--overlap", "1,3")
+    taken_off = {(o["cut"], o["topology"]): o["predicted"]["ahead_ms"] for o in facts["options"]}
+    assert taken_off == {place: pytest.approx(4 * (place[0] == "thirds")) for place in taken_off}
+    assert facts["predicted"]["ahead_ms"] == 0
+    assert "overlap: layers can start ahead in thirds alone; see --cut thirds" in facts["notes"]
+    (ladder,) = facts["ladders"]
+    assert ladder["from"]["ahead_ms"] == 0  # or its lever would save it twice
+    (lever,) = (lever for lever in ladder["levers"] if lever["name"] == "overlap")
+    assert lever["ms"] == pytest.approx(ladder["from"]["ms_per_token"] - 4)
+
+
+def test_parallel_blocks_have_it_already(tiny: Build) -> None:
+    words = ("plan", tiny("neox"), *MEASURED, "--cut", "thirds")
+    assert facts_of(*words, "--overlap", "all")["predicted"] == facts_of(*words)["predicted"]
+    assert "overlap: in layers 1-3 attention and FFN run at once, exactly" in run(*words).stdout
+
+
+def test_layers_of_a_profile_start_ahead_by_their_numbers(tmp_path: Path) -> None:
+    words = ("plan", "--profile", ORIGIN, "--cut", "thirds")
+    facts = facts_of(*words, "--overlap", "59")
+    assert facts["ahead"]["layers"] == [59]
+    assert facts["predicted"]["ahead_ms"] == pytest.approx(187)
+    assert "--overlap '60'" in problem_of(*words, "--overlap", "60").what
+    assert "is no record of a gate" in problem_of(*words, "--overlap", ORIGIN).what
+    write_record(tmp_path / "record.json", ANY)
+    assert "and no model was named" in problem_of(*words, "--overlap", tmp_path / "record.json").what
+
+
 # --- the origin's mesh ----------------------------------------------------------------------------
 
 
@@ -229,6 +278,7 @@ def test_a_known_link_tells_legs_from_stages() -> None:
         "late_ms": 0,
         "compute_ms": pytest.approx(60 * (542 - 120) + 2_170),
         "other_ms": 420,
+        "ahead_ms": 0,
     }
 
 

@@ -81,10 +81,10 @@ def test_what_cannot_be_read_says_what_to_name(tmp_path: Path) -> None:
 def test_a_field_of_another_type_is_refused(field: str, value: object) -> None:
     if (field, value) != ("at_most", 1.5):
         with pytest.raises(msgspec.ValidationError):
-            msgspec.convert(msgspec.to_builtins(_ANY) | {field: value}, Record, str_keys=True)
+            msgspec.convert(msgspec.to_builtins(ANY) | {field: value}, Record, str_keys=True)
 
 
-_ANY = Record(
+ANY = Record(
     model="m",
     fingerprint="f",
     dtype="f32",
@@ -109,4 +109,4 @@ def test_where_nothing_can_be_written_is_refused_beforehand(tmp_path: Path) -> N
         with pytest.raises(RequestProblem, match="no record can be written to"):
             refuse_record(path)
     with pytest.raises(RequestProblem, match="cannot be written"):
-        write_record(tmp_path / "no" / "record.json", _ANY)
+        write_record(tmp_path / "no" / "record.json", ANY)

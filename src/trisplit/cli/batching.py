@@ -96,13 +96,14 @@ def _on_a_mesh_of_its_own(
         dtype=how.dtype,
         threads=how.threads or 1,
     )
+    opened = ground.subject.opened()
     facts = MeshFacts(
         ground=ground,
         cut=how.cut,
         topology=how.topology,
         sessions=sessions,
         context=0,
-        ahead=ahead_typed(how.overlap, ground.subject.opened(), how.dtype),
+        ahead=ahead_typed(how.overlap, opened.config.layers, opened, how.dtype),
     )
     judging = judge_batches(facts, how.addresses or None, how.trust, tokens=tokens, rounds=rounds)
     return uvloop.run(judging)

@@ -286,7 +286,7 @@ def _planned(model: Model, s: Settings, context: int) -> Plan:
     rooms = [Room(name, limits[name]) for name in names[:count]]
     how = {"cut": s.cut, "topology": s.topology}
     drawn = plan_model(model, rooms, dtype=s.dtype, context=context * s.sessions, **how)
-    drawn = overlapping(drawn, ahead_typed(s.overlap, model, s.dtype))
+    drawn = overlapping(drawn, ahead_typed(s.overlap, model.config.layers, model, s.dtype))
     refuse_with_failover(drawn, recovers=s.recovers)
     return replace(drawn, spares=(*drawn.spares, *names[count:]))
 

@@ -230,7 +230,8 @@ def _ahead(overlap: str, levers: list[Levers], ground: Ground) -> Ahead | None:
 
     if not any(each.overlap for each in levers):
         return None
-    return ahead_typed(overlap, ground.subject.opened(), ground.dtype)
+    model = ground.subject.opened()
+    return ahead_typed(overlap, model.config.layers, model, ground.dtype)
 
 
 def _times(slow: str) -> dict[str, int]:

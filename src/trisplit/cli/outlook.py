@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from msgspec import structs
 
+from trisplit.cli.overlap import NONE, overlap_in
 from trisplit.mesh.choose import Choice, Option
 from trisplit.mesh.cuts import StageCost
 from trisplit.mesh.estimates import Estimate, estimates, estimates_table, rounds, rounds_table
@@ -15,6 +16,8 @@ from trisplit.mesh.levers import Ladder
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.profile import Profile, Speculation
 from trisplit.mesh.room import Room
+from trisplit.models.convert import Dtype
+from trisplit.models.model import Model
 from trisplit.table import Table
 
 MOST_ROWS: Final = 40
@@ -22,12 +25,16 @@ MOST_ROWS: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is to be placed, a model or what stands for one; `context` is None where no bytes are known."""
+    """What is to be placed, a model or what stands for one; `context` is None where no bytes are known.
+
+    `dtype` is what the model's weights are to be, if there is one.
+    """
 
     name: str
     chain: Sequence[StageCost]
     ends: tuple[StageCost, StageCost]
-    dtype: str | None = None
+    model: Model | None = None
+    dtype: Dtype | None = None
     context: int | None = None
 
     @property
@@ -38,7 +45,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What was chosen; `every` cut and topology, and the levers, where an explanation was asked for."""
+    """What was chosen; `every` cut and topology, and the levers, where an explanation was asked for.
+
+    `overlap`: what was asked to start ahead.
+    """
 
     subject: Subject
     profile: Profile
@@ -46,6 +56,7 @@ class Outlook:
     choice: Choice
     every: Choice | None = None
     ladders: Sequence[Ladder] = ()
+    overlap: str = NONE
 
     # --- for people ---
 
@@ -64,13 +75,17 @@ class Outlook:
         """The prediction, the reasons, and what was not known."""
         profile, predicted = self.profile, self.choice.best.prediction
         if not profile.knows_times:
-            return ["chosen by legs alone, nothing was measured: see --one-way-ms, --stage-ms and --profile"]
+            counted = "chosen by legs alone, nothing was measured: see --one-way-ms, --stage-ms and --profile"
+            return [counted, *self._ahead()]
         legs = f"legs {predicted.wire_ms + predicted.late_ms:,.1f} ms"
         between = f", between stages {predicted.other_ms:,.1f} ms" if predicted.other_ms else ""
+        if predicted.ahead_ms:
+            between += f", less {predicted.ahead_ms:,.1f} ms of attention that starts ahead"
         said = [
             f"predicted: {predicted.ms:,.1f} ms a token, {predicted.tok_per_s:.3g} tok/s: "
             f"{legs}, stages {predicted.compute_ms:,.1f} ms{between}",
             *self.choice.reasons(),
+            *self._ahead(),
         ]
         if profile.links is None:
             where = " and hops are inside the stages" if profile.most_one_way_ms is not None else ""
@@ -80,6 +95,14 @@ class Outlook:
         if self.ladders:
             said.append(_assumed(self.ladders[0].speculation, is_measured=profile.speculation is not None))
         return said
+
+    def _ahead(self) -> Iterator[str]:
+        """Which layers start ahead, where somebody has asked."""
+        best = self.choice.best.plan
+        if self.overlap != NONE and best.cut != "thirds":
+            yield "overlap: layers can start ahead in thirds alone; see --cut thirds"
+        elif overlap := overlap_in(best, self.overlap):
+            yield from overlap.lines()
 
     def _estimates(self) -> list[Estimate]:
         stages, ends = self.profile.stages, self.profile.ends
@@ -117,6 +140,7 @@ def _plan_facts(drawn: Plan, rooms: Sequence[Room], *, knows_bytes: bool) -> dic
         "cut": drawn.cut,
         "topology": drawn.topology,
         "legs_per_token": drawn.legs_per_token,
+        "ahead": asdict(drawn.ahead) if drawn.ahead else None,
         "ends_bytes": drawn.ends_bytes if knows_bytes else None,
         "stations": [
             {
@@ -142,6 +166,7 @@ def _prediction_facts(option: Option) -> dict[str, Any]:
         "late_ms": predicted.late_ms,
         "compute_ms": predicted.compute_ms,
         "other_ms": predicted.other_ms,
+        "ahead_ms": predicted.ahead_ms,
     }
 
 

@@ -66,23 +66,27 @@ def overlap_in(plan: Plan, asked: str) -> Overlap | None:
     return None if asked == NONE else Overlap(asked=asked, layers=(), exact=False)
 
 
-def ahead_typed(text: str, model: Model, dtype: Dtype) -> Ahead | None:
+def ahead_typed(text: str, layers: int, model: Model | None, dtype: Dtype) -> Ahead | None:
     """What --overlap asks for: `none`, `all`, a set of layers, or what the record of a gate allows.
 
-    None where nothing is to start ahead. RequestProblem for layers that cannot, for what is no record, and
-    for one of another model.
+    None where nothing is to start ahead. `model` is None where only the number of `layers` is known.
+    RequestProblem for layers that cannot, for what is no record, and for one of another model.
     """
     if text == NONE:
         return None
     if text == ALL or _NUMBERS.fullmatch(text):
-        chosen = layers_typed("" if text == ALL else text, model.config.layers, "--overlap")
+        chosen = layers_typed("" if text == ALL else text, layers, "--overlap")
         return Ahead(tuple(chosen), Early())
     if not os.path.exists(text):
         raise RequestProblem(
             f"--overlap {text} is neither layers nor a file",
             fix="write all, none, layers such as 3,5-9, or the file of `trisplit gate overlap --out`",
         )
-    ahead = read_record(Path(text)).ahead_in(model, dtype)
+    record = read_record(Path(text))
+    if model is None:
+        what = f"the record {text} is of {record.model}, and no model was named"
+        raise RequestProblem(what, fix="name the model, or layers such as 3,5-9")
+    ahead = record.ahead_in(model, dtype)
     return ahead if ahead.layers else None
 
 

@@ -39,6 +39,10 @@ def plan(
     ends_ms: Annotated[float | None, typer.Option(help="What embed and head take together.")] = None,
     dtype: DtypeOption = "f32",
     context: Context = None,
+    overlap: Annotated[
+        str,
+        typer.Option(metavar="SET|FILE", help="Layers that start ahead, in thirds; as for `generate`."),
+    ] = "none",
     explain: Annotated[
         bool, typer.Option("--explain", help="Also show the alternatives, and what each lever would give.")
     ] = False,
@@ -59,6 +63,7 @@ def plan(
         ends_ms=ends_ms,
         dtype=dtype,
         context=context,
+        overlap=overlap,
     )
     seen = planning.outlook(wish, explain=explain)
     print_result(seen.as_json() if as_json else None, seen.tables(), seen.lines())

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 
 from trisplit.cli.names import find_model
 from trisplit.cli.outlook import Outlook, Subject
+from trisplit.cli.overlap import NONE, ahead_typed
 from trisplit.errors import RequestProblem, UnknownName
 from trisplit.mesh.choose import Choice, Placements, choose
 from trisplit.mesh.costs import ends_costs, stage_costs
 from trisplit.mesh.cuts import CUTS, NO_ENDS
 from trisplit.mesh.levers import Ladder, ladder
+from trisplit.mesh.overlap import Ahead
 from trisplit.mesh.predict import Measured
 from trisplit.mesh.profile import (
     Ends,
@@ -53,6 +55,7 @@ class Wish:
     ends_ms: float | None = None
     dtype: str = "f32"
     context: int | None = None
+    overlap: str = NONE
 
 
 def outlook(wish: Wish, *, explain: bool) -> Outlook:
@@ -65,18 +68,18 @@ def outlook(wish: Wish, *, explain: bool) -> Outlook:
     rooms = _rooms(wish, profile, knows_bytes=subject.context is not None)
     cuts = [wish.cut] if wish.cut else list(CUTS)
     topologies = [wish.topology] if wish.topology else list(TOPOLOGIES)
+    ahead = ahead_typed(wish.overlap, subject.layers, subject.model, subject.dtype or "f32")
     desk = _Desk(subject, rooms, {})
-    if not explain:
-        choice, _ = desk.chosen(profile, cuts, topologies)
-        return Outlook(subject=subject, profile=profile, rooms=rooms, choice=choice)
-    every, _ = desk.chosen(profile)
+    choice, measured = desk.chosen(profile) if explain else desk.chosen(profile, cuts, topologies)
+    choice = choice.with_ahead(ahead, measured)
     return Outlook(
         subject=subject,
         profile=profile,
         rooms=rooms,
-        choice=every.only(cuts, topologies),
-        every=every,
-        ladders=tuple(desk.ladders(profile)),
+        choice=choice.only(cuts, topologies),
+        every=choice if explain else None,
+        ladders=tuple(desk.ladders(profile, ahead)) if explain else (),
+        overlap=wish.overlap,
     )
 
 
@@ -106,8 +109,12 @@ class _Desk:
         )
         return choice, measured
 
-    def ladders(self, profile: Profile) -> Iterator[Ladder]:
-        """What each lever would give; twice where legs may be anything between nothing and a bound."""
+    def ladders(self, profile: Profile, ahead: Ahead | None) -> Iterator[Ladder]:
+        """What each lever would give; twice where legs may be anything between nothing and a bound.
+
+        The lever `overlap` has the layers that are `ahead`, or all of them.
+        """
+        layers = ahead.layers if ahead else None
         if not profile.knows_times:
             return
         run, speculation = profile.run, profile.speculation or Speculation()
@@ -117,7 +124,7 @@ class _Desk:
         for remark, supposed in bounds.items():
             every, measured = self.chosen(supposed)
             how = {"cut": run.cut, "topology": run.topology, "remark": remark}
-            yield ladder(every, measured, speculation=speculation, **how)
+            yield ladder(every, measured, speculation=speculation, ahead=layers, **how)
 
 
 def _profile(wish: Wish) -> Profile:
@@ -174,6 +181,7 @@ def _subject(wish: Wish, profile: Profile) -> Subject:
         )
     context = context_for(model.config, wish.context)
     return Subject(
+        model=model,
         name=wish.model,
         chain=stage_costs(model, dtype, context),
         ends=ends_costs(model, dtype),

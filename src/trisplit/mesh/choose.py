@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trisplit.errors import PlanProblem
+from trisplit.mesh.ahead import overlapping
 from trisplit.mesh.cuts import CUTS, NO_ENDS, StageCost
 from trisplit.mesh.orders import Orders, Placed
+from trisplit.mesh.overlap import Ahead
 from trisplit.mesh.plan import Plan, wished
 from trisplit.mesh.predict import Measured, Prediction, predict
 from trisplit.mesh.refusal import refusal
@@ -39,6 +41,9 @@ class Option:
     def name(self) -> str:
         """`layers, ring`."""
         return f"{self.plan.cut}, {self.plan.topology}"
+
+    def _with(self, plan: Plan, measured: Measured) -> Option:
+        return replace(self, plan=plan, prediction=predict(plan, measured))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,16 @@ class Choice:
         if not options:
             raise refused[0].problem
         return Choice(options, refused)
+
+    def with_ahead(self, ahead: Ahead | None, measured: Measured) -> Choice:
+        """The same with these layers ahead, in thirds, where they can be; Problems as of `overlapping`."""
+        if ahead is None:
+            return self
+        options = [
+            option._with(overlapping(option.plan, ahead), measured) if option.plan.cut == "thirds" else option
+            for option in self.options
+        ]
+        return Choice(tuple(sorted(options, key=_rank)), self.refused)
 
     def table(self, *, with_times: bool = True) -> Table:
         """One row for each cut and topology."""

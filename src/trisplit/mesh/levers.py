@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -85,12 +85,16 @@ def ladder(
     cut: str,
     topology: str,
     speculation: Speculation,
+    ahead: Collection[int] | None = None,
     remark: str = "",
 ) -> Ladder:
-    """Every lever against the mesh as it ran, in this cut and topology or the slowest that fits."""
+    """Every lever against the mesh as it ran, in this cut and topology or the slowest that fits.
+
+    OVERLAP is of these layers, or of all but the first.
+    """
     options = {(option.plan.cut, option.plan.topology): option for option in choice.options}
     base = options.get((cut, topology), choice.options[-1])
-    bench = _Bench(options, base, measured, speculation)
+    bench = _Bench(options, base, measured, speculation, ahead)
     return Ladder(base, tuple(bench.levers()), speculation, remark)
 
 
@@ -102,6 +106,7 @@ class _Bench:
     base: Option
     measured: Measured
     speculation: Speculation
+    ahead: Collection[int] | None
 
     def levers(self) -> Iterator[Lever]:
         """Each alone, then together, but for those that change nothing or do not fit."""
@@ -130,7 +135,7 @@ class _Bench:
 
     def _pull(self, levers: Levers, option: Option, product: float) -> Lever:
         before, after = self.base.prediction, option.prediction
-        hidden = hidden_ms(option.plan, self.measured) if OVERLAP in levers else 0.0
+        hidden = hidden_ms(option.plan, self.measured, self.ahead) if OVERLAP in levers else 0.0
         traversal = ms = after.ms - hidden
         if ROUNDS in levers:
             ms = in_rounds_ms(traversal, self.speculation)

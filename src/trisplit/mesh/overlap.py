@@ -180,7 +180,7 @@ class OverlapVerdict:
         if self.exact:
             yield f"ON in every layer, exactly: {gain}, and a leg a layer where thirds lie apart"
         elif self.on:
-            yield f"ON together: layers {spans(self.on)}: {gain}, and a leg a layer where thirds lie apart"
+            yield f"ON together: layers {spans(self.on)}: {gain}"
             changes = asdict(self.together)
             yield "their damage: " + ", ".join(f"{name} {value:.4g}" for name, value in changes.items())
         else:
