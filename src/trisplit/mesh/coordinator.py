@@ -7,7 +7,6 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Final
 
 from trisplit.errors import PeerProblem, Problem
@@ -30,7 +29,6 @@ from trisplit.wire.frame import DECODED, F32, IDS, SAME_VERSION, Activation
 from trisplit.wire.messages import Close, Closed, Fence, Open, Opened, Sample, Sampling
 
 STEP_DEADLINE_S: Final = 120.0  # for one chunk or token once round
-RETURN_EVERY_S: Final = 1.0  # how often a lost station is looked for
 
 
 class Coordinator:
@@ -182,27 +180,24 @@ class Coordinator:
         for number in [*self._streams]:
             del self._streams[number]
             self._free.release()
-            for peer in self._members.peers:
+            for peer in self._members.present:
                 with contextlib.suppress(Problem):
                     self._members.peers.question(peer, Close(number), Closed)
 
     async def _await_return(self, name: str) -> None:
         """Takes a station back that was lost, once: for what it held if nobody does, else as a spare."""
         members = self._members
-        while True:
-            await asyncio.sleep(RETURN_EVERY_S)
-            try:
-                await members.meet(name, self._arrive)
-                break
-            except Problem:
-                continue
-        if self._broken is None:
-            members.plan = replace(members.plan, spares=(*members.plan.spares, name))
+        peer = await members.meet_again(name, self._arrive)
         with contextlib.suppress(Problem):  # lost again: it will be seen to
             members.peers.mend()
             async for _ in members.load(self._recovery.stock, [name]):
                 pass
-            if all(home in members.peers for home in members.plan.homes):
+            await self._whole.wait()
+            if self._broken is None:
+                await members.join([name])
+                await self._whole.wait()  # another may have been lost meanwhile
+            members.take_in(peer, self._streams)
+            if self._broken is not None and members.is_whole:
                 await members.join()
                 self._broken = None
             elif self._broken is not None:  # another is missing still
@@ -288,7 +283,7 @@ class Coordinator:
     def _give_up(self, stream: Stream) -> None:
         """What the ring still does for a stream is void: it may have run past a stop."""
         stream.void()
-        for peer in self._members.peers if stream.number in self._streams else ():
+        for peer in self._members.present if stream.number in self._streams else ():
             with contextlib.suppress(PeerProblem):  # who is gone does nothing more
                 peer.link.send(Fence(stream.number, stream.epoch))
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
 
+from trisplit.errors import Problem
 from trisplit.mesh import pushing
 from trisplit.mesh.flow import flows
 from trisplit.mesh.link import Link
@@ -19,10 +22,23 @@ from trisplit.mesh.pushing import How, Progress, Stock
 from trisplit.mesh.ways import ways, with_routes
 from trisplit.wire.frame import Activation
 from trisplit.wire.greeting import VERSION, Hello
-from trisplit.wire.messages import Adopt, Join, Joined, Load, Message, Recall, Recalled, Visit, Way
+from trisplit.wire.messages import (
+    Adopt,
+    Join,
+    Joined,
+    Load,
+    Message,
+    Open,
+    Opened,
+    Recall,
+    Recalled,
+    Visit,
+    Way,
+)
 
 JOIN_DEADLINE_S: Final = 30.0  # more than a station gives its successors to answer
 ANSWER_DEADLINE_S: Final = 10.0
+RETURN_EVERY_S: Final = 1.0  # how often a lost station is looked for
 
 
 @dataclass(slots=True)
@@ -47,6 +63,16 @@ class Membership:
         """The number frames to the coordinator are addressed to."""
         return len(self.plan.groups)
 
+    @property
+    def present(self) -> list[Peer]:
+        """All stations but those that are back and not ready yet."""
+        return [peer for peer in self.peers if peer.is_member]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every group's station is here and has loaded."""
+        return set(self.plan.homes) <= {peer.name for peer in self.present}
+
     def home(self, group: int) -> Peer:
         """The station that holds a group."""
         return self.peers[self.plan.homes[group]]
@@ -61,6 +87,24 @@ class Membership:
         await self.peers.meet(name, self.addresses[name], hello, on_activation)
         self.peers[name].link.batched = self.batched
 
+    async def meet_again(self, name: str, on_activation: Callable[[Activation], None]) -> Peer:
+        """The same, however long it takes until one answers there."""
+        while True:
+            await asyncio.sleep(RETURN_EVERY_S)
+            with contextlib.suppress(Problem):
+                await self.meet(name, on_activation)
+                return self.peers[name]
+
+    def take_in(self, peer: Peer, streams: Iterable[int]) -> None:
+        """One that is back has loaded: a member now, these streams open; a spare if it holds nothing."""
+        if peer.is_lost:
+            return
+        peer.is_member = True
+        for number in streams:
+            self.peers.question(peer, Open(number), Opened)
+        if peer.name not in (*self.plan.homes, *self.plan.spares):
+            self.plan = replace(self.plan, spares=(*self.plan.spares, peer.name))
+
     async def load(self, stock: Stock, names: Collection[str] = ()) -> AsyncGenerator[Progress, None]:
         """Has these stations, or all, build what they hold; those that hold nothing have everything ready."""
         shares = {share.station: share for share in self.plan.shares}
@@ -72,6 +116,8 @@ class Membership:
         async with aclosing(pushing.load(self.peers, orders, stock)) as steps:
             async for step in steps:
                 yield step
+        for peer in () if names else self.peers:
+            peer.is_member = True
 
     async def adopt(self, name: str, groups: Sequence[int], stock: Stock) -> None:
         """Has a station build these groups too. RequestProblem when it has no room."""
@@ -79,15 +125,17 @@ class Membership:
         async for _ in pushing.load(self.peers, {name: Adopt(stock.order(share.groups, self.how))}, stock):
             pass
 
-    async def join(self, *, held: Collection[int] = (), without: Sequence[str] = ()) -> None:
-        """Tells each station where what it leaves goes; what is for `held` groups waits for a replay."""
+    async def join(
+        self, names: Collection[str] = (), *, held: Collection[int] = (), without: Sequence[str] = ()
+    ) -> None:
+        """Tells these stations, or all, where what they leave goes; to `held` groups after a replay."""
         told = ways(self.plan, self._address)
         if self.routed:
             told = with_routes(told)
         early = [flow.target for flow in flows(self.plan) if flow.early]
         rewrites = self.plan.ahead is None or self.plan.ahead.early.kv == "canonical"
         joining = []
-        for peer in self.peers:
+        for peer in [self.peers[name] for name in names] or self.present:
             those = [self._held(way, held) for way in told.get(peer.name, ())]
             ahead = tuple(group for group in early if self.home(group) is peer)
             word = Join(tuple(those), self.end, peer.name, tuple(without), ahead, rewrites, self.batched)
@@ -118,7 +166,7 @@ class Membership:
 
     async def everyone(self, word: Message, answer: type[Message]) -> None:
         """Says this to every station and waits for all answers; who is lost meanwhile need not answer."""
-        said = [self.peers.question(peer, word, answer) for peer in self.peers]
+        said = [self.peers.question(peer, word, answer) for peer in self.present]
         for each in said:
             try:
                 await self.peers.wait(each, ANSWER_DEADLINE_S, f"{answer.__name__} of every station")

@@ -41,6 +41,7 @@ class Peer:
     said: deque[Message] = field(default_factory=deque)
     questions: dict[tuple[type, int], deque[asyncio.Future[Any]]] = field(default_factory=dict)
     arrival: asyncio.Future[None] | None = None
+    is_member: bool = False  # has loaded, and is asked and told all that others are
     is_lost: bool = False
     streams: set[int] = field(default_factory=set)  # open there
     loaded: Loaded | None = None

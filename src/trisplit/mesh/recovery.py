@@ -72,7 +72,8 @@ class Recovery:
     async def _taken(self, before: Plan, lost: Collection[str]) -> dict[str, list[int]]:
         """Has others build the lost groups; who refuses is not asked again."""
         for _ in range(MOST_TRIES):
-            spares = [name for name in before.spares if name in self.members.peers]
+            present = {peer.name for peer in self.members.present}
+            spares = [name for name in before.spares if name in present]
             after = taken_over(before, lost, spares, self.limits)
             new = moved(before, after)
             self.members.plan = after
@@ -87,7 +88,7 @@ class Recovery:
 
     async def _resume(self, new: dict[str, list[int]], streams: Sequence[Stream]) -> None:
         """Tells the takers which of what they will leave others have seen, and how to choose."""
-        seen = [each for peer in self.members.peers for each in (await self._survey(peer.name)).seen]
+        seen = [each for peer in self.members.present for each in (await self._survey(peer.name)).seen]
         plan = self.members.plan
         takes = {number for numbers in new.values() for number in numbers}
         for stream in streams:
@@ -130,7 +131,7 @@ class Recovery:
                 )
                 for stream in streams
             ]
-            for peer in self.members.peers:
+            for peer in self.members.present:
                 if targets:
                     peer.link.send(Replay(tuple(targets), tuple(again)))
 
