@@ -124,6 +124,9 @@ class NoWeights:
     def blocks(self, name: str) -> NDArray[np.uint8]:
         raise _nothing(name)
 
+    def content_digest(self) -> str:
+        raise _nothing("a digest")
+
 
 def _nothing(what: str) -> OwnProblem:
     return OwnProblem(f"{what} of a model that only waits", fix="report this to trisplit")

@@ -69,6 +69,9 @@ class Checkpoint(Protocol):
     def blocks(self, name: str) -> NDArray[np.uint8]:
         """The bytes of a quantised tensor, (rows, bytes per row): a read-only view of the mapped file."""
 
+    def content_digest(self) -> str:
+        """The SHA-256 of all weights, wherever and whenever they were copied; a full read."""
+
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """The model at `path`: a folder of config.json and safetensors, or a GGUF file.
@@ -195,6 +198,13 @@ class Files:
         shape = (math.prod(rows), columns // codec.n_values * codec.n_bytes)
         with place.file.open() as stream:
             return np.memmap(stream, np.uint8, "r", place.offset, shape)
+
+    def content_digest(self) -> str:
+        digest = hashlib.sha256()
+        for file in sorted({place.file for place in self.places.values()}, key=lambda file: file.path):
+            with file.open() as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        return digest.hexdigest()
 
     def _find(self, name: str) -> tuple[Place, Codec]:
         place = self.places.get(name)

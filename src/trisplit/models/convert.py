@@ -18,6 +18,7 @@ from trisplit.models.config import EMBED, HEAD, ModelConfig, Stage
 from trisplit.models.families import FAMILIES
 from trisplit.models.layout import Matrix, Rows, layout
 from trisplit.models.quantize import BLOCK, Floats, Grid
+from trisplit.models.rounding import ROWS, Fit, Rounding
 from trisplit.models.shelf import contents, drafted, put, recorded, remember, shelf
 from trisplit.models.stage_file import StageFile, Stored, as_head, stem
 from trisplit.paths import unwritable
@@ -31,21 +32,29 @@ Arrays = dict[str, NDArray[Any]]
 Places = slice | NDArray[np.int64]
 
 
-def stage_file(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype: Dtype) -> StageFile:
+def stage_file(
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    stage: Stage,
+    dtype: Dtype,
+    rounding: Rounding | None = None,
+) -> StageFile:
     """The converted weights of one stage; made now unless the shelf has them.
 
+    `rounding` says how a layer's matrices become int4; see `_Reader._form`.
     Reads only this stage's tensors. Safe with other processes doing the same: a file appears whole
     or not at all, and one that is not whole is made again. The checkpoint holds what the config promises:
     `open_model` has seen to that. RequestProblem when the cache cannot be written.
     """
-    folder = shelf()
-    record = folder / f"{checkpoint.digest[:24]}-{dtype}-{_LAYOUT}" / f"{stem(stage)}.sha256"
+    folder, reader = shelf(), _Reader(checkpoint, config, dtype, rounding)
+    kind = f"{dtype}-{_LAYOUT}" + (f"-{rounding.name}" if rounding and reader.rounds(stage) else "")
+    record = folder / f"{checkpoint.digest[:24]}-{kind}" / f"{stem(stage)}.sha256"
     is_tied = stage == HEAD and config.tied_head
-    n_bytes = stage_bytes(checkpoint, config, stage, dtype)
+    n_bytes = stage_bytes(checkpoint, config, stage, dtype, rounding)
     n_bytes -= stage_bytes(checkpoint, config, EMBED, dtype) if is_tied else 0
     tensors = _whole(recorded(record), n_bytes)
     if tensors is None:
-        tensors = _whole(_write(_Reader(checkpoint, config, dtype).arrays(stage), record), n_bytes)
+        tensors = _whole(_write(reader.arrays(stage), record), n_bytes)
     if tensors is None:
         raise unwritable(folder, EOFError(f"the file of {stage} is not whole after it was written"))
     if is_tied:
@@ -53,9 +62,15 @@ def stage_file(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype:
     return StageFile(stage, folder, tensors)
 
 
-def stage_bytes(checkpoint: Checkpoint, config: ModelConfig, stage: Stage, dtype: Dtype) -> int:
+def stage_bytes(
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    stage: Stage,
+    dtype: Dtype,
+    rounding: Rounding | None = None,
+) -> int:
     """Bytes of weights `stage_file` would hold, told from the checkpoint's header alone."""
-    reader, parts = _Reader(checkpoint, config, dtype), layout(config, stage)
+    reader, parts = _Reader(checkpoint, config, dtype, rounding), layout(config, stage)
     norms = sum(4 * width for _, width in parts.norms)
     return norms + sum(reader.matrix_bytes(matrix, stage.layer) for matrix in parts.matrices)
 
@@ -98,13 +113,18 @@ class _Reader:
     checkpoint: Checkpoint
     config: ModelConfig
     dtype: Dtype
+    rounding: Rounding | None
+
+    def rounds(self, stage: Stage) -> bool:
+        """Whether the rounding has a say in this stage."""
+        return self.dtype == "int4" and stage.layer >= 0
 
     def arrays(self, stage: Stage) -> Arrays:
         """All arrays of one stage, but for a head that is the embedding."""
         parts, arrays = layout(self.config, stage), Arrays()
         for matrix in parts.matrices:
             if not (stage == HEAD and self.config.tied_head):
-                arrays |= self._matrix(matrix, stage.layer)
+                arrays |= self._matrix(matrix, stage)
         for role, _ in parts.norms:
             arrays[role] = self._norm(role, stage.layer)
         return arrays
@@ -120,7 +140,7 @@ class _Reader:
 
         int4 keeps the 4-bit grids of a file and fits one to floats; a file's 5-, 6- and 8-bit tensors
         become int8, for they were given more bits because they need them. Embedding and head are int8
-        at most, for the same reason.
+        at most, for the same reason. With a rounding all of a layer become int4: it is better than none.
         """
         if self.dtype == "f32" or matrix.columns % BLOCK:
             return _Form(32)
@@ -130,7 +150,7 @@ class _Reader:
         if stored in FLOATS:
             return _Form(4, offsets=True)
         bits, offsets = quantize.gguf_form(stored) or (8, False)
-        return _Form(bits, offsets)
+        return _Form(4, offsets=True) if bits == 8 and self.rounding else _Form(bits, offsets)
 
     # --- reading ---
 
@@ -156,10 +176,10 @@ class _Reader:
         stores_plain = FAMILIES[self.config.family].norm_plus_one and self.checkpoint.format == "safetensors"
         return weights + 1 if stores_plain else weights
 
-    def _slabs(self, part: Rows, layer: int, columns: int) -> Iterator[tuple[Places, Floats]]:
+    def _slabs(self, part: Rows, layer: int, n_rows: int) -> Iterator[tuple[Places, Floats]]:
         """A tensor some rows at a time, and where they go."""
         first = 0
-        for slab in self.checkpoint.slabs(self._name(part.role, layer), _slab_rows(columns)):
+        for slab in self.checkpoint.slabs(self._name(part.role, layer), n_rows):
             yield self._places(part.role, part.n, first, first + len(slab)), slab
             first += len(slab)
 
@@ -170,17 +190,18 @@ class _Reader:
 
     # --- packing ---
 
-    def _matrix(self, matrix: Matrix, layer: int) -> Arrays:
+    def _matrix(self, matrix: Matrix, stage: Stage) -> Arrays:
         """One matrix in the form of this dtype; rows of mixed forms are kept apart as name.0, name.1, …"""
+        layer = stage.layer
         forms = [self._form(matrix, part, layer) for part in matrix.parts]
         if forms[0].bits == 32:
             arrays: Arrays = {f"{matrix.name}.w": self._plain(matrix, layer)}
         elif len(set(forms)) == 1:
-            arrays = self._packed(matrix.name, matrix.parts, forms[0], layer, matrix.columns)
+            arrays = self._packed(matrix.name, matrix, matrix.parts, forms[0], stage)
         else:
             arrays = {}
             for i, (part, form) in enumerate(zip(matrix.parts, forms)):
-                arrays |= self._packed(f"{matrix.name}.{i}", [part], form, layer, matrix.columns)
+                arrays |= self._packed(f"{matrix.name}.{i}", matrix, [part], form, stage)
         if matrix.bias:
             biases = [self._vector(f"{part.role}_bias", layer) for part in matrix.parts]
             arrays[f"{matrix.name}.bias"] = np.concatenate(biases)
@@ -193,20 +214,20 @@ class _Reader:
         rows, at = values if is_end else values.T, 0
         for part in matrix.parts:
             ours = rows[at : at + part.n]
-            for places, slab in self._slabs(part, layer, matrix.columns):
+            for places, slab in self._slabs(part, layer, _slab_rows(matrix.columns)):
                 ours[places] = slab
             at += part.n
         return values
 
-    def _packed(self, name: str, parts: Sequence[Rows], form: _Form, layer: int, columns: int) -> Arrays:
+    def _packed(self, name: str, matrix: Matrix, parts: Sequence[Rows], form: _Form, stage: Stage) -> Arrays:
         """Rows of one form under each other. Grids come in slabs, so that nothing but the result grows."""
-        rows, blocks, at = sum(part.n for part in parts), columns // BLOCK, 0
+        rows, blocks, at = sum(part.n for part in parts), matrix.columns // BLOCK, 0
         codes = np.empty((rows, blocks, BLOCK * form.bits // 8), np.uint8)
         scales = np.empty((rows, blocks), np.float32)
         offsets = np.empty((blocks, rows), np.float32) if form.offsets else None
         for part in parts:
             ours = slice(at, at + part.n)
-            for places, grid in self._grids(part, form, layer, columns):
+            for places, grid in self._grids(part, form, matrix, stage):
                 codes[ours][places], scales[ours][places] = grid.codes, grid.scales
                 if offsets is not None:
                     offsets[:, ours][:, places] = grid.offsets
@@ -214,18 +235,24 @@ class _Reader:
         arrays: Arrays = {f"{name}.q{form.bits}": codes, f"{name}.scales": scales}
         return arrays if offsets is None else {**arrays, f"{name}.offsets": offsets}
 
-    def _grids(self, part: Rows, form: _Form, layer: int, columns: int) -> Iterator[tuple[Places, Grid]]:
+    def _grids(self, part: Rows, form: _Form, matrix: Matrix, stage: Stage) -> Iterator[tuple[Places, Grid]]:
         """The file's own grid where it is of this form, else one fitted to the values; slab by slab."""
-        stored = self._stored(part.role, layer)
+        stored, layer = self._stored(part.role, stage.layer), stage.layer
         if quantize.gguf_form(stored) != (form.bits, form.offsets):
-            fit = quantize.int4 if form.bits == 4 else quantize.int8
-            for places, slab in self._slabs(part, layer, columns):
+            fit, rows = self._fit(form, matrix, stage)
+            for places, slab in self._slabs(part, layer, rows):
                 yield places, fit(slab)
             return
-        raw, n = self.checkpoint.blocks(self._name(part.role, layer)), _slab_rows(columns)
+        raw, n = self.checkpoint.blocks(self._name(part.role, layer)), _slab_rows(matrix.columns)
         for first in range(0, part.n, n):
             grid = quantize.from_gguf(stored, raw[first : first + n])
             yield self._places(part.role, part.n, first, first + len(grid.scales)), grid
+
+    def _fit(self, form: _Form, matrix: Matrix, stage: Stage) -> tuple[Fit, int]:
+        """How values become codes, and how many rows at a time."""
+        if form.bits == 4 and self.rounding:
+            return self.rounding.fit(stage, matrix), ROWS
+        return quantize.int4 if form.bits == 4 else quantize.int8, _slab_rows(matrix.columns)
 
 
 def _slab_rows(columns: int) -> int:

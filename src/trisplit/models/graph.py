@@ -27,13 +27,14 @@ class Graph:
 
     `op` returns the name of a node's output, so that a stage reads as arithmetic. Weights never
     pass through protobuf: a file is mapped by the runtime (peak 1.08 × the weights; initializers
-    handed over from memory are copied and peak at 2.1 ×).
+    handed over from memory are copied and peak at 2.1 ×). `given` notes which value a matrix multiplies.
     """
 
     nodes: list[NodeProto] = field(default_factory=list)
     initializers: dict[str, TensorProto] = field(default_factory=dict)
     inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
+    given: dict[str, str] = field(default_factory=dict)
 
     def input(self, name: str, kind: str, shape: Sequence[int | str]) -> str:
         """An input of the graph; asked for twice it is the same one."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trisplit.errors import RequestProblem
 from trisplit.machine import available_bytes
+from trisplit.models import description
 from trisplit.models.checkpoint import Checkpoint, open_checkpoint
 from trisplit.models.config import EMBED, HEAD, LAYER_KINDS, LayerKind, ModelConfig, Stage
 from trisplit.models.convert import Dtype, stage_bytes, stage_file
 from trisplit.models.metadata import read_config
 from trisplit.models.promises import broken
+from trisplit.models.rounding import Rounding
 from trisplit.models.stage_file import StageFile
 from trisplit.models.tokenizer import Tokenizer, tokenizer_from_folder, tokenizer_from_gguf
 from trisplit.table import size
@@ -22,10 +25,11 @@ DEFAULT_CONTEXT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """An opened model: nothing of its weights is read yet."""
+    """An opened model: nothing of its weights is read yet. As int4 it may have a rounding of its own."""
 
     checkpoint: Checkpoint
     config: ModelConfig
+    rounding: Rounding | None = None
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -40,15 +44,24 @@ class Model:
     def files(self, stages: Sequence[Stage], dtype: Dtype) -> Iterator[StageFile]:
         """Converted weights of these stages, one by one as they become ready."""
         for stage in stages:
-            yield stage_file(self.checkpoint, self.config, stage, dtype)
+            yield stage_file(self.checkpoint, self.config, stage, dtype, self.rounding)
 
     def weight_bytes(self, stage: Stage, dtype: Dtype) -> int:
         """Bytes of one stage's weights, told from the checkpoint's header."""
-        return stage_bytes(self.checkpoint, self.config, stage, dtype)
+        return stage_bytes(self.checkpoint, self.config, stage, dtype, self.rounding)
 
     def kv_bytes(self, stages: Sequence[Stage], context: int) -> int:
         """Bytes of keys and values these stages keep for one sequence of `context` tokens."""
         return self.config.kv_bytes(context) * sum(stage.kind == "attention" for stage in stages)
+
+    def content_digest(self) -> str:
+        """SHA-256 of all weights and of the facts they are run by, wherever they lie; a full read."""
+        facts = description.pack(self.config)
+        return hashlib.sha256(self.checkpoint.content_digest().encode() + facts).hexdigest()
+
+    def rounded(self, rounding: Rounding) -> Model:
+        """The same model, its int4 weights made by this rounding."""
+        return replace(self, rounding=rounding)
 
     def refuse_if_short(self, stages: Sequence[Stage], dtype: Dtype, context: int) -> None:
         """RequestProblem with the numbers when this machine has no memory for these stages."""

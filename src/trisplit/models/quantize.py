@@ -68,6 +68,14 @@ def int8(weights: Floats) -> Grid:
     return Grid(8, codes, scales)
 
 
+def int4_nearest(weights: Floats) -> Grid:
+    """Round-to-nearest: 16 levels from the smallest to the largest of each block."""
+    blocks = _blocks(weights)
+    low = blocks.min(axis=-1)
+    step = (blocks.max(axis=-1) - low) / np.float32(15)
+    return on_grid(_nearest(blocks, low, step).astype(np.uint8), step, low)
+
+
 def int4(weights: Floats) -> Grid:
     """Scale and offset per block, fitted by a search over both ends of its range.
 

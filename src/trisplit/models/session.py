@@ -66,7 +66,7 @@ class StageSession:
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", str(files[0].folder)
         )
-        model = build(config, files, self.room)
+        model = self._graph(files)
         try:
             self.ort = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the runtime's own classes, and MemoryError
@@ -79,6 +79,9 @@ class StageSession:
         self.inputs = frozenset(given.name for given in self.ort.get_inputs())
         # Bound by address only: they must live as long as any track of this session.
         self.rotary = rotary_tables(config, self.room) if self.attentions else {}
+
+    def _graph(self, files: Sequence[StageFile]) -> bytes:
+        return build(self.config, files, self.room)
 
     @property
     def kv_bytes(self) -> int:

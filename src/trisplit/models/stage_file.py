@@ -69,6 +69,11 @@ def stem(stage: Stage) -> str:
     return stage.kind if stage.layer < 0 else f"{stage.kind}-{stage.layer:03}"
 
 
+def matrix_name(stage: Stage, matrix: str) -> str:
+    """`attention-007.qkv`: a name for a matrix of the stage that is unique in a model."""
+    return f"{stem(stage)}.{matrix}"
+
+
 def as_head(embedding: Mapping[str, Stored]) -> dict[str, Stored]:
     """The embedding's own bytes, as a tied head reads them."""
     return {name.replace("embed", "head"): stored for name, stored in embedding.items()}

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from trisplit.models.config import Kind, ModelConfig, Stage
 from trisplit.models.families import FAMILIES
 from trisplit.models.graph import CONTRIB, Graph
+from trisplit.models.layout import layout
 from trisplit.models.quantize import BLOCK
-from trisplit.models.stage_file import StageFile
+from trisplit.models.stage_file import StageFile, matrix_name
 
 
 @dataclass(slots=True)
@@ -43,20 +44,36 @@ class Flow:
         return value or self.graph.input(name, "F32", ["batch", "rows", width])
 
 
-def build(config: ModelConfig, files: Sequence[StageFile], context: int) -> bytes:
+def build(
+    config: ModelConfig, files: Sequence[StageFile], context: int, *, shows_given: bool = False
+) -> bytes:
     """The graph of a run of neighbouring stages, as a serialized ONNX model.
 
     Inputs are what the first stage needs and nobody before it makes (`ids`, `x`, `r`, `h`); with
     attention also the rotary tables, `last` (place of the last row of each entry, [batch]) and `total`
     (the most rows so far of any, [1]), and per layer `past_k_7`, `past_v_7` [batch, kv_heads, context,
     head_dim]. Outputs are what the last
-    stage leaves (`x`, `r`, `xr`, `h` or `logits`, each as `…_out`) and `present_k_7`, `present_v_7`.
+    stage leaves (`x`, `r`, `xr`, `h` or `logits`, each as `…_out`) and `present_k_7`, `present_v_7`; with
+    `shows_given` also what each matrix of a layer is given (`given` names them), for calibration.
     """
     flow = Flow(config, Graph(), context)
     for file in files:
         _BUILDERS[file.stage.kind](flow, file)
     _finish(flow, files[-1].stage)
+    if shows_given:
+        for name, width in given(config, [file.stage for file in files]).items():
+            flow.graph.output(name, "F32", ["batch", "rows", width], flow.graph.given[name])
     return flow.graph.build()
+
+
+def given(config: ModelConfig, stages: Sequence[Stage]) -> dict[str, int]:
+    """Names and widths of what the matrices of these stages' layers multiply: `attention-007.qkv`."""
+    return {
+        matrix_name(stage, matrix.name): matrix.columns
+        for stage in stages
+        if stage.layer >= 0
+        for matrix in layout(config, stage).matrices
+    }
 
 
 def _finish(flow: Flow, last: Stage) -> None:
@@ -272,6 +289,7 @@ def rotary_tables(config: ModelConfig, context: int) -> Mapping[str, NDArray[np.
 
 def _linear(g: Graph, file: StageFile, name: str, x: str) -> str:
     """x times a stored matrix, plus its bias if it has one; a matrix of mixed formats lies in parts."""
+    g.given[matrix_name(file.stage, name)] = x
     outs = [_matmul(g, file, part, x) for part in file.parts_of(name)]
     out: str = outs[0] if len(outs) == 1 else g.op("Concat", *outs, axis=-1)
     bias = file.tensors.get(f"{name}.bias")

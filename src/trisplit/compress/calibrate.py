@@ -1,0 +1,146 @@
+"""Streaming second moments: what a text makes every matrix see, layer by layer, in bounded memory."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from trisplit.errors import CheckpointProblem, RequestProblem
+from trisplit.models.config import layer_stages
+from trisplit.models.model import Model, context_for
+from trisplit.models.session import Floats, StageSession, Tracks
+from trisplit.models.stage_file import StageFile
+from trisplit.models.stages import given
+from trisplit.models.statistics import About, Doubles, writing
+from trisplit.models.tokenizer import Tokenizer
+from trisplit.models.watching import Watched
+from trisplit.paths import cache_dir
+
+PASSAGE_TOKENS: Final = 512
+
+
+def passages_of(tokenizer: Tokenizer, texts: Sequence[str], tokens: int) -> list[list[int]]:
+    """Ids of passages of PASSAGE_TOKENS, `tokens` in all: of every text equally far in, until it ends.
+
+    First the beginnings of all texts, then what follows each, so that few tokens still come from many texts.
+    What a text ends with may be shorter. RequestProblem when the texts hold nothing.
+    """
+    encoded = [tokenizer.encode(text) for text in texts]
+    starts = range(0, max(map(len, encoded), default=0), PASSAGE_TOKENS)
+    passages, left = list[list[int]](), tokens
+    for passage in (ids[at : at + PASSAGE_TOKENS] for at in starts for ids in encoded):
+        if passage and left > 0:
+            passages.append(passage[:left])
+            left -= len(passage)
+    if not passages:
+        raise RequestProblem("there is no text to calibrate on", fix="name a text that is not empty")
+    return passages
+
+
+class Stream:
+    """Passages on their way through a model, a layer at a time; their residuals lie in a file.
+
+    Used in a `with`, at whose end the file is gone.
+    """
+
+    def __init__(self, model: Model, passages: Sequence[Sequence[int]], *, threads: int) -> None:
+        """Stands before layer 0. Problems as of loading a model, and for a passage past its context."""
+        self._model, self._threads = model, threads
+        self._longest = context_for(model.config, max(map(len, passages)))
+        self._first = [0, *accumulate(map(len, passages))]
+        self._residuals = tempfile.TemporaryFile(dir=cache_dir())  # noqa: SIM115
+        files = list(model.files(model.stages[:1], "f32"))
+        embed = Tracks(StageSession(model.config, files, context=1, threads=1))
+        for n, passage in enumerate(passages):
+            self._write(n, embed.run({"ids": np.array(passage)}, 0))
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._residuals.close()
+
+    def __len__(self) -> int:
+        """How many passages there are."""
+        return len(self._first) - 1
+
+    def through(self, layer: int, files: Sequence[StageFile]) -> Iterator[Mapping[str, Floats]]:
+        """Takes every passage through a layer made of these files; yields what its matrices were given.
+
+        By the names of `stages.given`, [rows, width], a passage at a time; to be taken to the end. Files of
+        an edited layer make the layers after it see what they would see in the edited model.
+        CheckpointProblem when what the layer leaves is no number.
+        """
+        watched = Watched(self._model.config, files, longest=self._longest, threads=self._threads)
+        for passage in range(len(self)):
+            left, shown = watched.run({"x": self.residual(passage)})
+            if not np.isfinite(left).all():
+                what = f"layer {layer} turns text into what is no number: a weight of it is damaged"
+                raise CheckpointProblem(what, fix="get the model again")
+            self._write(passage, left)
+            yield shown
+
+    def residual(self, passage: int) -> Floats:
+        """The residuals of one passage where the stream stands, [rows, hidden]."""
+        first, past = self._first[passage : passage + 2]
+        hidden = self._model.config.hidden
+        self._residuals.seek(4 * hidden * first)
+        raw = self._residuals.read(4 * hidden * (past - first))
+        return np.frombuffer(raw, np.float32).reshape(-1, hidden)
+
+    def _write(self, passage: int, residual: Floats) -> None:
+        self._residuals.seek(4 * self._model.config.hidden * self._first[passage])
+        self._residuals.write(np.ascontiguousarray(residual).data)
+
+
+class Moments:
+    """The sum of xxᵀ over rows as they come, in float64."""
+
+    def __init__(self, width: int) -> None:
+        self.total: Doubles = np.zeros((width, width))
+        self.rows = 0
+
+    def add(self, rows: Floats) -> None:
+        """Takes rows [rows, width] in."""
+        wide = rows.astype(np.float64)
+        self.total += wide.T @ wide
+        self.rows += len(rows)
+
+    def mean(self) -> Doubles:
+        """E[xxᵀ], [width, width]; zeros before the first row."""
+        return self.total / max(self.rows, 1)
+
+
+def calibrate(model: Model, passages: Sequence[Sequence[int]], path: Path, *, threads: int) -> Iterator[int]:
+    """Writes the statistics of a model that reads these passages; yields each layer that is done.
+
+    One layer's weights and moments are in memory at a time. Problems as of `Stream` and `writing`.
+    """
+    with (
+        Stream(model, passages, threads=threads) as stream,
+        writing(path, about(model, passages)) as add,
+    ):
+        for layer in range(model.config.layers):
+            stages = layer_stages(range(layer, layer + 1))
+            moments = {name: Moments(width) for name, width in given(model.config, stages).items()}
+            for shown in stream.through(layer, list(model.files(stages, "f32"))):
+                for name, rows in shown.items():
+                    moments[name].add(rows)
+            for name, of_matrix in moments.items():
+                add(name, of_matrix.mean())
+            yield layer
+
+
+def about(model: Model, passages: Sequence[Sequence[int]]) -> About:
+    """Whose statistics these passages give."""
+    text = hashlib.sha256()
+    for passage in passages:
+        text.update(np.array([len(passage), *passage], "<i8").tobytes())
+    tokens = sum(map(len, passages))
+    return About(model=model.content_digest(), text=text.hexdigest(), tokens=tokens)
