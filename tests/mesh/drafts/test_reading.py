@@ -6,6 +6,7 @@ import gc
 import shutil
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiny import build_variant
-from trisplit.mesh.drafts import Target, draft_named, source_named
+from trisplit.errors import RequestProblem
+from trisplit.mesh.drafts import Draft, Target, draft_named, source_named
 from trisplit.mesh.drafts.reading import Reading, common
 from trisplit.models.convert import Dtype
 from trisplit.models.decoder import Decoder
@@ -114,6 +116,18 @@ def test_drafts_of_one_twin_share_its_weights_and_nothing_else(tiny: Tiny) -> No
     assert kept.guess(whole[:75]) == whole[75]
 
 
+def test_drafts_of_one_twin_may_run_at_the_same_time(tiny: Tiny) -> None:
+    source = source_named("twin:int8", target(tiny("gemma3")))
+    wholes = [plainly(tiny("gemma3"), how, PROMPTS[0]) for how in HOWS]
+    drafts = [source.draft(how) for how in HOWS]
+
+    def follow(draft: Draft, whole: list[int]) -> list[int | None]:
+        return [draft.guess(whole[:length]) for length in range(5, CONTEXT)]
+
+    with ThreadPoolExecutor(len(drafts)) as pool:
+        assert [*pool.map(follow, drafts, wholes)] == [whole[5:] for whole in wholes]
+
+
 def test_a_twin_at_the_dtype_of_the_target_is_always_right(tiny: Tiny) -> None:
     whole = plainly(tiny("llama"), HOWS[1], PROMPTS[0])
     draft = draft_named("twin:int8", target(tiny("llama"), "int8"), HOWS[1])
@@ -140,8 +154,10 @@ def test_ids_that_only_one_of_both_has_are_neither_guessed_nor_read(tiny: Tiny, 
     guesses = [larger.guess(ids[:n]) for n in range(1, 41)]
     assert all(guess is not None and guess < VOCAB - 20 for guess in guesses)
     smaller = draft_named(f"twin:{short}", target(long), HOWS[0])
+    known = smaller.guess([1, 5, VOCAB - 21])
     assert smaller.guess([1, 5, VOCAB - 20]) is None
-    assert smaller.guess([1, 5, VOCAB - 21]) is not None
+    assert smaller.guess([1, *[VOCAB - 1] * 90]) is None
+    assert smaller.guess([1, 5, VOCAB - 21]) == known is not None
 
 
 def test_what_a_twin_takes_is_known_before_it_is_loaded(tiny: Tiny) -> None:
@@ -152,6 +168,15 @@ def test_what_a_twin_takes_is_known_before_it_is_loaded(tiny: Tiny) -> None:
     decoder = Decoder.load(tiny("qwen2"), "int4", context=CONTEXT)
     assert weight_bytes == decoder.session.weight_bytes
     assert kv_bytes == decoder.session.kv_bytes
+
+
+def test_a_twin_there_is_no_memory_for(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trisplit.models.model.available_bytes", lambda: 1000)
+    source = source_named("twin:int8", target(tiny("llama")))
+    with pytest.raises(
+        RequestProblem, match=r"keys and values of the draft twin:int8 need .* 1.0 kB of memory"
+    ):
+        source.draft(HOWS[0])
 
 
 def test_closing_gives_the_memory_back(tiny: Tiny) -> None:

@@ -23,9 +23,9 @@ class Draft(Protocol):
     def guess(self, ids: Sequence[int]) -> int | None:
         """The id expected after `ids`: the prompt and the answer so far, guesses of its own included.
 
-        None: no guess, also where the sequence is full. It depends on `ids` alone, and on where the first
-        call found the sequence to begin, its prompt; what a draft keeps from call to call only saves time,
-        most when `ids` have grown by one. Called from one thread at a time.
+        None: no guess, also where the sequence is full. It depends on `ids` alone, once the first call has
+        said what the prompt is: what a draft keeps from call to call only saves time, most when `ids` have
+        grown by one. Called from one thread at a time.
         """
 
     def close(self) -> None:

@@ -22,10 +22,11 @@ from trisplit.table import size
 class Reader:
     """One sequence in one model, which goes on from wherever two calls have the same ids before them.
 
-    What it is asked first is its prompt: that passes in chunks, as a prompt does in plain decoding, and every
-    id after it alone. So a result does not depend on what was asked between. But a stretch longer than a
-    chunk, which only who was not asked for a while has missed, is taken for a prompt, too: on its own rows
-    it would take seconds. Rows in chunks have other last bits, and few bits of weights make more of that.
+    The ids of its first call are its prompt: they pass in chunks, as a prompt does in plain decoding, and
+    every id after them alone. Rows in chunks have other last bits, of which weights of few bits make more; so
+    that a result does not depend on what was asked between, a rewind into the prompt runs the same chunks
+    again. But whoever was not asked for more than a chunk of ids takes all of them for a prompt: alone, one
+    after the other, they would take seconds.
     """
 
     def __init__(self, session: StageSession) -> None:
@@ -42,12 +43,12 @@ class Reader:
         if not 0 < len(given) < session.context:
             return None
         kept = min(common(self._held, given), len(given) - 1)
+        if max(given[kept:]) >= session.config.vocab:
+            return None
         if not self._held or len(given) - max(kept, self._prompt) > PREFILL_CHUNK:
             self._prompt = len(given)
         if kept < self._prompt:
             kept -= kept % PREFILL_CHUNK  # the same chunks as before
-        if max(given[kept:]) >= session.config.vocab:
-            return None
         del self._held[kept:]
         for piece, position in self._pieces(given, kept):
             rows = self._track.run({"ids": np.asarray(piece, dtype=np.int64)}, position)
@@ -134,7 +135,7 @@ class Reading:
         if self._session is not None:
             return
         needed = f"{size(self.weight_bytes)} of weights and {size(self.kv_bytes)} of keys and values"
-        refuse_if_short(self.weight_bytes + self.kv_bytes, f"for the draft {self.name} {needed}")
+        refuse_if_short(self.weight_bytes + self.kv_bytes, f"{needed} of the draft {self.name}")
         files = []
         for file in self.model.files(self.model.stages, self.dtype):
             files.append(file)
