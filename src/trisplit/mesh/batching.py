@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from trisplit.errors import Problem, RequestProblem
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.line import Line
 from trisplit.mesh.streams import Stream
+from trisplit.mesh.together import together
 from trisplit.models.generation import Generation, Request
 from trisplit.models.sampling import Sampling
 from trisplit.models.tokenizer import Tokenizer
@@ -140,7 +141,7 @@ class BatchGate:
                 for number in range(2 * rounds):
                     batched = number % 4 in (1, 2)  # what drifts meanwhile hits both alike
                     await self._coordinator.tune(batched=batched)
-                    ran = await _together(self._run(ids, tokens) for ids in prompts)
+                    ran = await together(self._run(ids, tokens) for ids in prompts)
                     times_ms[batched] += [ms for _, came_ms in ran for ms in came_ms]
                     said.append([ids for ids, _ in ran])
                     yield number + 1
@@ -177,13 +178,3 @@ class BatchGate:
             yield
         finally:
             self._is_judging = False
-
-
-async def _together(runs: Iterable[Coroutine[Any, Any, Ran]]) -> list[Ran]:
-    """All of them at once; the first that fails ends the others."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(run) for run in runs]
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return [task.result() for task in tasks]

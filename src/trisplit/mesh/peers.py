@@ -16,6 +16,7 @@ from trisplit.mesh.calling import connect
 from trisplit.mesh.link import MAX_WAITING, Link
 from trisplit.mesh.trust import Trust
 from trisplit.wire.frame import SAME_VERSION, Activation
+from trisplit.wire.gauging import Gauged
 from trisplit.wire.greeting import Hello
 from trisplit.wire.losses import Refused, Severed
 from trisplit.wire.messages import Bye, Close, Fault, Loaded, Loading, Need, Open, Ping, Pong, Want
@@ -240,7 +241,7 @@ class Peers:
             peer.arrival = asyncio.get_running_loop().create_future()
             await self.wait(peer.arrival, deadline_s, f"an answer of station {peer.name}")
         said = peer.said.popleft()
-        if not isinstance(said, (Loading, Need, Want, Loaded, Refused)):
+        if not isinstance(said, (Loading, Need, Want, Loaded, Refused, Gauged)):
             raise PeerProblem(f"station {peer.name} said {type(said).__name__} unasked", fix=SAME_VERSION)
         return said
 

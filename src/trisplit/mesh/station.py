@@ -16,6 +16,7 @@ from trisplit.machine import available_bytes, rss_bytes
 from trisplit.mesh.calling import connect
 from trisplit.mesh.door import Tally
 from trisplit.mesh.fetching import Supplier
+from trisplit.mesh.gauging import gauged_for
 from trisplit.mesh.holding import Held
 from trisplit.mesh.keeping import Keeper
 from trisplit.mesh.link import Link, fault
@@ -27,6 +28,7 @@ from trisplit.mesh.tail import told_to_sample
 from trisplit.mesh.trust import NOBODY, Trust
 from trisplit.wire import messages
 from trisplit.wire.frame import SAME_VERSION, Activation
+from trisplit.wire.gauging import Gauge
 from trisplit.wire.greeting import VERSION, Hello
 from trisplit.wire.losses import Refused, Replay, Resume, Resumed, Severed, Survey, Surveyed
 from trisplit.wire.messages import (
@@ -125,6 +127,8 @@ class Station:
 
     async def _answer(self, link: Link, said: Said) -> None:
         match said:
+            case Gauge():
+                link.send(await gauged_for(link, said, self._hello, self._trust))
             case Load():
                 self._hold(None)
                 self._hold(await self._build(link, said))
@@ -267,11 +271,15 @@ class Station:
                 with contextlib.suppress(Problem):  # that link has ended too
                     self._coordinator.send(Severed(way.station, problem.what))
 
+    @property
+    def _hello(self) -> Hello:
+        """How we greet other stations."""
+        return Hello(VERSION, mesh=self._mesh or "", role="station", name=self._name_there)
+
     async def _link_to(self, address: str) -> Link:
         if address not in self._links or not self._links[address].is_open:
-            hello = Hello(VERSION, mesh=self._mesh or "", role="station", name=self._name_there)
             self._links[address] = await connect(
-                address, hello=hello, deadline_s=CONNECT_DEADLINE_S, trust=self._trust
+                address, hello=self._hello, deadline_s=CONNECT_DEADLINE_S, trust=self._trust
             )
         return self._links[address]
 
