@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.running import facts_of, problem_of, run
 from tests.mesh.test_record import ANY
-from trisplit.errors import PlanProblem, Problem, RequestProblem, UnknownName
+from trisplit.errors import PeerProblem, PlanProblem, Problem, RequestProblem, UnknownName
 from trisplit.mesh.record import write_record
 
 ROOT = Path(__file__).parents[2]
@@ -136,6 +136,11 @@ def test_a_profile_of_a_model_says_how_stations_differ(tiny: Build, tmp_path: Pa
     ("options", "kind", "what"),
     [
         ("--stations 2 --memory 1GB", RequestProblem, "--stations and --memory both say how many"),
+        ("--stations many", RequestProblem, "--stations many makes no sense"),
+        ("--stations 127.0.0.1:99999", RequestProblem, "port 99999 does not exist"),
+        ("--stations 127.0.0.1:1,127.0.0.1:1", RequestProblem, "station 127.0.0.1:1 is named twice"),
+        ("--stations 127.0.0.1:1", PeerProblem, "the coordinator has no link to station s1 at 127.0.0.1:1"),
+        ("--save /nowhere/at/all.toml", RequestProblem, "profile /nowhere/at/all.toml cannot be written"),
         ("--stations 0", RequestProblem, "--stations 0 makes no sense"),
         ("--stations 1001", RequestProblem, "--stations 1001 makes no sense"),
         ("--memory 1GB,,", RequestProblem, "'' is not a size"),

@@ -5,10 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trisplit.errors import RequestProblem
 from trisplit.mesh.predict import COORDINATOR
-from trisplit.mesh.profile import Links, Profile, Stages, Station, read_matrix, read_profile, stages_alike
+from trisplit.mesh.profile import (
+    Ends,
+    Links,
+    Profile,
+    Run,
+    Speculation,
+    Stages,
+    Station,
+    dumped,
+    read_matrix,
+    read_profile,
+    stages_alike,
+)
 
 TWO = ["s1", "s2"]
 
@@ -123,3 +137,42 @@ def test_stages_of_no_known_size_are_shared_out_by_number() -> None:
         (0, "down", 1),
         (1, "attention", 1),
     ]
+
+
+ms = st.floats(0, 1e9)
+factors = st.floats(0.01, 100)
+texts = st.text(st.characters(exclude_categories=["C"]), max_size=20)
+matrices = st.integers(1, 4).flatmap(lambda n: st.tuples(*[st.tuples(*[ms] * n)] * n))
+counts = st.integers(1, 1000)
+thirds = st.tuples(ms, ms, ms)
+rooms = st.none() | st.integers(0, 2**63 - 1)
+profiles = st.builds(
+    Profile,
+    what=texts,
+    layers=st.none() | counts,
+    stages=st.none() | st.builds(Stages, thirds, st.none() | thirds, st.none() | ms, st.booleans()),
+    ends=st.none() | st.builds(Ends, ms),
+    links=st.none() | st.builds(Links, ms | matrices),
+    station=st.lists(st.builds(Station, texts, factors, factors, rooms, texts), max_size=3).map(tuple),
+    run=st.builds(Run, texts, texts, st.none() | counts),
+    speculation=st.none() | st.builds(Speculation, counts, st.floats(0, 1), ms),
+)
+
+
+@given(profiles)
+def test_what_is_kept_is_read_again_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, profile: Profile
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "kept.toml"
+    path.write_text(dumped(profile), encoding="utf-8")
+    assert read_profile(path) == profile
+
+
+def test_a_profile_knows_rooms_and_how_many_stations() -> None:
+    matrix = Links(((0.0, 1.0, 2.0), (1.0, 0.0, 3.0), (2.0, 3.0, 0.0)))
+    profile = Profile(links=matrix, station=(Station("s2", memory_bytes=7),), run=Run(stations=9))
+    assert profile.stations == 2
+    assert Profile(run=Run(stations=9)).stations == 9
+    assert Profile(links=Links(3.0)).stations is None
+    limits = [[room.memory_bytes for room in profile.rooms(TWO, typed)] for typed in ([None, None], [5, 6])]
+    assert limits == [[None, 7], [5, 6]]

@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from trisplit.cli.measuring import measured, ordered
 from trisplit.cli.overlap import NONE, Overlap, ahead_typed, overlap_in
 from trisplit.cli.progress import bars
+from trisplit.cli.typed import addresses_typed
 from trisplit.errors import RequestProblem, UnknownName
 from trisplit.machine import free_cores, usable_cores
-from trisplit.mesh.address import Address
 from trisplit.mesh.ahead import overlapping, refuse_with_failover
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.cuts import CUTS
+from trisplit.mesh.distances import Distances
 from trisplit.mesh.facts import StationFacts, of_this_process
 from trisplit.mesh.fleet import local_stations
 from trisplit.mesh.plan import Plan
@@ -33,6 +35,7 @@ from trisplit.models.model import Model, context_for
 from trisplit.table import size
 
 MOST_STATIONS = 1000
+ORDERS = ("named", "measured")  # of stations: as they were named, or as their links are short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ class Settings:
 
     `spares` are started beside that number, or are the last of those addresses. What `recovers` goes on
     when a station is lost. `overlap` says which layers start ahead: see `ahead_typed`. `memory` is what each
-    station offers for weights and KV, or all of them if it is one; none, no limit.
+    station offers for weights and KV, or all of them if it is one; none, no limit. `order` is one of ORDERS.
     """
 
     stations: str = "0"
@@ -56,17 +59,13 @@ class Settings:
     spares: int = 0
     recovers: bool = False
     memory: tuple[int, ...] = ()
+    order: str = "named"
     trust: Trust = NOBODY
 
     @property
     def addresses(self) -> Mapping[str, str]:
         """Name → address of stations already running; empty when processes are to be started."""
-        places = [p.strip() for p in self.stations.split(",")] if ":" in self.stations else []
-        for place in places:
-            Address.read(place)
-            if places.count(place) > 1:
-                raise RequestProblem(f"station {place} is named twice", fix="name each station once")
-        return {f"s{i}": place for i, place in enumerate(places, 1)}
+        return addresses_typed(self.stations)
 
     @property
     def processes(self) -> int:
@@ -267,7 +266,7 @@ def alone(model: Model, s: Settings) -> Alone:
 async def meshed(model: Model, s: Settings) -> AsyncIterator[Mesh]:
     """The stations of the settings, found or started, and loaded."""
     context = context_for(model.config, s.context)
-    drawn = _planned(model, s, context)
+    drawn = _planned(model, s, context, await _distances(s))
     if s.addresses:
         async with _loaded(model, s, drawn, s.addresses, context) as mesh:
             yield mesh
@@ -280,12 +279,27 @@ async def meshed(model: Model, s: Settings) -> AsyncIterator[Mesh]:
             yield mesh
 
 
-def _planned(model: Model, s: Settings, context: int) -> Plan:
+async def _distances(s: Settings) -> Distances | None:
+    """What the stations measure, if their order is to follow from it; spares are not in it."""
+    if s.order != "measured":
+        return None
+    if not s.addresses:
+        what = "stations that are started here are all as near as each other"
+        raise RequestProblem(what, fix="name running ones by their addresses, or leave --order measured out")
+    names = s.names[: len(s.names) - s.spares]
+    return await measured({name: s.addresses[name] for name in names}, s.trust)
+
+
+def _planned(model: Model, s: Settings, context: int, seen: Distances | None) -> Plan:
     names, count = s.names, len(s.names) - s.spares
     limits = s.limits
     rooms = [Room(name, limits[name]) for name in names[:count]]
     how = {"cut": s.cut, "topology": s.topology}
-    drawn = plan_model(model, rooms, dtype=s.dtype, context=context * s.sessions, **how)
+    tokens = context * s.sessions
+    if seen is None:
+        drawn = plan_model(model, rooms, dtype=s.dtype, context=tokens, **how)
+    else:
+        drawn = ordered(model, rooms, seen, dtype=s.dtype, context=tokens, **how)
     drawn = overlapping(drawn, ahead_typed(s.overlap, model.config.layers, model, s.dtype))
     refuse_with_failover(drawn, recovers=s.recovers)
     return replace(drawn, spares=(*drawn.spares, *names[count:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
@@ -20,7 +20,11 @@ from trisplit.models.convert import Dtype
 from trisplit.models.model import Model
 from trisplit.table import Table
 
+if TYPE_CHECKING:
+    from trisplit.mesh.distances import Distances
+
 MOST_ROWS: Final = 40
+MOST_COLUMNS: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ class Subject:
 class Outlook:
     """What was chosen; `every` cut and topology, and the levers, where an explanation was asked for.
 
-    `overlap`: what was asked to start ahead.
+    `overlap`: what was asked to start ahead. `distances`: what stations that run have measured.
     """
 
     subject: Subject
@@ -57,12 +61,15 @@ class Outlook:
     every: Choice | None = None
     ladders: Sequence[Ladder] = ()
     overlap: str = NONE
+    distances: Distances | None = None
 
     # --- for people ---
 
     def tables(self) -> list[Table]:
         """The plan; explained, every cut and topology, every lever, and estimates on paper."""
         tables = [_shortened(self.choice.best.plan.table(with_bytes=self.subject.context is not None))]
+        if self.distances is not None and len(self.distances.addresses) <= MOST_COLUMNS:
+            tables.insert(0, self.distances.table())
         if self.every is None:
             return tables
         tables.append(self.every.table(with_times=self.profile.knows_times))
@@ -92,6 +99,10 @@ class Outlook:
             said.append(f"no link was measured{where}: what legs cost is not told apart; see --one-way-ms")
         if profile.stages is None:
             said.append("no stage was measured: computing is taken to cost nothing; see --stage-ms")
+        if self.distances is not None:
+            best, places = self.choice.best.plan, self.distances.addresses
+            order = ",".join(places[share.station] for share in best.shares)
+            said.append(f"to run it: --stations {order} --cut {best.cut} --topology {best.topology}")
         if self.ladders:
             said.append(_assumed(self.ladders[0].speculation, is_measured=profile.speculation is not None))
         return said
@@ -121,6 +132,8 @@ class Outlook:
             "predicted": _prediction_facts(best) if self.profile.knows_times else None,
             "notes": self.lines(),
         }
+        if self.distances is not None:
+            facts["measured"] = self.distances.as_json()
         if self.every is None:
             return facts
         return facts | {

@@ -7,20 +7,29 @@ from typing import Annotated
 
 import typer
 
-from trisplit.cli.options import AsJson, Context, DtypeOption
+from trisplit.cli.options import AsJson, Context, DtypeOption, Trusting
 from trisplit.cli.printing import print_result
+from trisplit.cli.typed import addresses_typed
+from trisplit.cli.unfold import unfolded
 
 
 def add_to(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("plan")(plan)
+    app.command("plan")(unfolded(plan))
 
 
 def plan(
+    trusting: Trusting,
     model: Annotated[
         str, typer.Argument(metavar="[MODEL]", help="As for `inspect`; not needed with a profile of layers.")
     ] = "",
-    stations: Annotated[int | None, typer.Option(help="How many, without a limit; default 4.")] = None,
+    stations: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|[wss://]HOST:PORT,…",
+            help="How many, without limits; default 4. Or running ones, whose links and memory are measured.",
+        ),
+    ] = None,
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE,…", help="One station for each limit: 200MB,1.5GB")
     ] = None,
@@ -46,11 +55,26 @@ def plan(
     explain: Annotated[
         bool, typer.Option("--explain", help="Also show the alternatives, and what each lever would give.")
     ] = False,
+    rounds: Annotated[
+        int,
+        typer.Option(min=1, max=1000, help="Pings that measure each link between stations that run."),
+    ] = 20,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="Keep what was measured, for --profile.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Choose cut, topology and order of stations by predicted time; nothing is loaded."""
     from trisplit.cli import planning
 
+    places = addresses_typed(stations or "")
+    distances = None
+    if places:
+        import uvloop
+
+        from trisplit.cli.measuring import measured
+
+        distances = uvloop.run(measured(places, trusting.trust(), rounds))
     wish = planning.Wish(
         model=model,
         stations=stations,
@@ -64,6 +88,9 @@ def plan(
         dtype=dtype,
         context=context,
         overlap=overlap,
+        distances=distances,
     )
     seen = planning.outlook(wish, explain=explain)
+    if save is not None:
+        planning.keep(seen.profile, save)
     print_result(seen.as_json() if as_json else None, seen.tables(), seen.lines())

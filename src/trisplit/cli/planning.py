@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import ValidationError, convert
 from msgspec.structs import replace
@@ -26,6 +27,8 @@ from trisplit.mesh.profile import (
     Profile,
     Speculation,
     Stages,
+    Station,
+    dumped,
     read_matrix,
     read_profile,
     stages_alike,
@@ -35,6 +38,9 @@ from trisplit.mesh.topology import TOPOLOGIES
 from trisplit.models.convert import DTYPES
 from trisplit.models.model import context_for, open_model
 
+if TYPE_CHECKING:
+    from trisplit.mesh.distances import Distances
+
 MOST_STATIONS: Final = 1000
 STATIONS: Final = 4
 ONE_A_LEG: Final = Links(1.0)  # where no link was measured, legs are counted
@@ -42,10 +48,10 @@ ONE_A_LEG: Final = Links(1.0)  # where no link was measured, legs are counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a person typed."""
+    """What a person typed; `distances` are what was measured of the addresses in `stations`."""
 
     model: str = ""
-    stations: int | None = None
+    stations: str | None = None
     memory: str | None = None
     cut: str | None = None
     topology: str | None = None
@@ -56,6 +62,7 @@ class Wish:
     dtype: str = "f32"
     context: int | None = None
     overlap: str = NONE
+    distances: Distances | None = None
 
 
 def outlook(wish: Wish, *, explain: bool) -> Outlook:
@@ -80,7 +87,17 @@ def outlook(wish: Wish, *, explain: bool) -> Outlook:
         every=choice if explain else None,
         ladders=tuple(desk.ladders(profile, ahead)) if explain else (),
         overlap=wish.overlap,
+        distances=wish.distances,
     )
+
+
+def keep(profile: Profile, path: Path) -> None:
+    """Writes the profile to a file; RequestProblem when that cannot be."""
+    try:
+        path.write_text(dumped(profile), encoding="utf-8")
+    except OSError as error:
+        what = f"profile {path} cannot be written: {error.strerror}"
+        raise RequestProblem(what, fix="name a file in a folder that is there and yours") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +147,9 @@ class _Desk:
 def _profile(wish: Wish) -> Profile:
     """What the file says, and over it what was typed."""
     profile = read_profile(wish.profile) if wish.profile else Profile()
+    if wish.one_way_ms is not None and wish.distances is not None:
+        what = "the links of stations that run are measured, and --one-way-ms says how long they are"
+        raise RequestProblem(what, fix="leave it out, or say how many stations there are")
     if wish.one_way_ms is not None:
         profile = replace(profile, links=links_typed(wish.one_way_ms))
     if wish.stage_ms is not None:
@@ -138,7 +158,18 @@ def _profile(wish: Wish) -> Profile:
         if not 0 <= wish.ends_ms <= 1e9:
             raise RequestProblem(f"--ends-ms {wish.ends_ms:g} makes no sense", fix="use 0 or more")
         profile = replace(profile, ends=Ends(wish.ends_ms))
-    return profile
+    return profile if wish.distances is None else _with_distances(profile, wish.distances)
+
+
+def _with_distances(profile: Profile, seen: Distances) -> Profile:
+    """With what was measured of links, and of memory, in place of what is said there of them."""
+    said = {station.name: station for station in profile.station}
+    measured = [
+        Station(name, slower=(said.get(name) or Station(name)).slower, memory_bytes=limit, address=address)
+        for (name, address), limit in zip(seen.addresses.items(), seen.limits)
+    ]
+    strangers = [station for station in profile.station if station.name not in seen.addresses]
+    return replace(profile, links=seen.links, station=(*measured, *strangers))
 
 
 def links_typed(text: str) -> Links:
@@ -192,16 +223,29 @@ def _subject(wish: Wish, profile: Profile) -> Subject:
 
 def _rooms(wish: Wish, profile: Profile, *, knows_bytes: bool) -> list[Room]:
     """The stations asked for, named s1, s2, …"""
-    if wish.stations is not None and wish.memory is not None:
+    if wish.stations is not None and wish.memory is not None and wish.distances is None:
         raise RequestProblem(
             "--stations and --memory both say how many stations there are", fix="give one of them"
         )
     if wish.memory is not None and not knows_bytes:
         raise RequestProblem("a profile does not say how many bytes its stages have", fix="give --stations")
-    count = wish.stations if wish.stations is not None else profile.run.stations or STATIONS
-    if not 1 <= count <= MOST_STATIONS:
-        raise RequestProblem(f"--stations {count} makes no sense", fix=f"use 1 to {MOST_STATIONS}")
-    limits: list[int | None] = [None] * count
+    limits: list[int | None] = [None] * _count(wish, profile)
     if wish.memory is not None:
         limits = [parse_size(limit) for limit in wish.memory.split(",")]
-    return profile.rooms([f"s{i}" for i in range(1, len(limits) + 1)], limits)
+    if wish.distances is not None and len(limits) != len(wish.distances.addresses):
+        what = f"--memory states {len(limits)} limits for {len(wish.distances.addresses)} stations"
+        raise RequestProblem(what, fix="state one for each, or leave it out: it is measured")
+    names = [f"s{i}" for i in range(1, len(limits) + 1)]
+    rooms = profile.rooms(names, limits)
+    return rooms if knows_bytes else [dataclasses.replace(room, memory_bytes=None) for room in rooms]
+
+
+def _count(wish: Wish, profile: Profile) -> int:
+    """How many stations."""
+    if wish.distances is not None:
+        return len(wish.distances.addresses)
+    typed = str(profile.stations or STATIONS) if wish.stations is None else wish.stations
+    if not (typed.isascii() and typed.isdecimal() and 1 <= int(typed[:9]) <= MOST_STATIONS):
+        fix = f"use 1 to {MOST_STATIONS}, or the addresses of running stations"
+        raise RequestProblem(f"--stations {typed} makes no sense", fix=fix)
+    return int(typed)

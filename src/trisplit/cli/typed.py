@@ -45,6 +45,21 @@ def dtypes_named(text: str) -> list[Dtype]:
     return [known[word] for word in some(words(text), "dtype")]
 
 
+def addresses_typed(text: str) -> dict[str, str]:
+    """Stations that run already, named s1, s2, … in order; none where their number is meant.
+
+    RequestProblem for what is no address, and for one that is named twice.
+    """
+    from trisplit.mesh.address import Address
+
+    places = [place.strip() for place in text.split(",")] if ":" in text else []
+    for place in places:
+        Address.read(place)
+        if places.count(place) > 1:
+            raise RequestProblem(f"station {place} is named twice", fix="name each station once")
+    return {f"s{i}": place for i, place in enumerate(places, 1)}
+
+
 def one_dtype(text: str) -> Dtype:
     """The one dtype that was named; Problems as of `dtypes_named`."""
     kinds = dtypes_named(text)

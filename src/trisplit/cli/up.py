@@ -10,7 +10,7 @@ import typer
 
 from trisplit.cli.options import AsJson, ModelArgument, Running, Trusting
 from trisplit.cli.unfold import unfolded
-from trisplit.errors import RequestProblem
+from trisplit.errors import RequestProblem, UnknownName
 
 AddressArgument = Annotated[
     str, typer.Argument(metavar="ADDRESS", help="[wss://]HOST:PORT, as `trisplit up` has printed it.")
@@ -48,6 +48,13 @@ def up(
         Path | None, typer.Option(metavar="FILE", help="Speak TLS with clients, by this certificate (PEM).")
     ] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key to it.")] = None,
+    order: Annotated[
+        str,
+        typer.Option(
+            metavar="named|measured",
+            help="Of --stations HOST:PORT,…: as they are named, or so that the legs they measure are short.",
+        ),
+    ] = "named",
     batch: Annotated[
         str,
         typer.Option(
@@ -61,12 +68,15 @@ def up(
     import uvloop
 
     from trisplit.cli import serving
+    from trisplit.cli.engines import ORDERS
     from trisplit.mesh.room import parse_size
     from trisplit.mesh.trust import station_tls
 
+    if order not in ORDERS:
+        raise UnknownName("order of stations", order, ORDERS)
     asked = running.settings(trusting)
     limits = tuple(parse_size(limit) for limit in memory.split(",")) if memory else ()
-    where = replace(asked, sessions=sessions, spares=spares, recovers=True, memory=limits)
+    where = replace(asked, sessions=sessions, spares=spares, recovers=True, memory=limits, order=order)
     if not (where.addresses or where.processes):
         raise RequestProblem("a mesh has at least one station", fix="say --stations 4, or their addresses")
     tls = station_tls(cert, key)

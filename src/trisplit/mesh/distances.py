@@ -6,7 +6,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from trisplit.errors import PeerProblem, Problem
 from trisplit.mesh.address import Address
@@ -52,7 +52,7 @@ class Distances:
     @property
     def links(self) -> Links:
         """One way is half of a median round trip."""
-        return Links(tuple(tuple(ms / 2 for ms in row) for row in self.p50_ms))
+        return Links(tuple(tuple(round(ms / 2, 4) for ms in row) for row in self.p50_ms))
 
     @property
     def limits(self) -> list[int | None]:
@@ -63,6 +63,17 @@ class Distances:
             None if free is None else int(OFFERED * free / shared[host])
             for host, free in zip(hosts, self.free_bytes)
         ]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same facts; rows and columns of `p50_ms` and `best_ms` are the names."""
+        return {
+            "names": self.names,
+            "addresses": [*self.addresses.values()],
+            "free_bytes": self.free_bytes,
+            "rounds": self.rounds,
+            "p50_ms": self.p50_ms,
+            "best_ms": self.best_ms,
+        }
 
     def table(self) -> Table:
         """One row for each caller: its median round trips, where it is, and what it has to spare."""

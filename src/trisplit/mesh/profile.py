@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -22,7 +23,7 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Matrix = tuple[tuple[Ms, ...], ...]
 
 
-class Stages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Stages(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Milliseconds of attention, gate_up and down, and of a whole layer where that was measured too.
 
     `hops_inside`: each contains the two legs of a star, from the coordinator and back.
@@ -39,27 +40,32 @@ class Stages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 0.0 if self.layer_ms is None else self.layer_ms - sum(self.p50_ms)
 
 
-class Ends(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Ends(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Milliseconds of embed and head together. Embedding is a look-up: all of it is counted as the head's."""
 
     ms: Ms
 
 
-class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One-way milliseconds: of every link, or a row for the coordinator and each station, from it to each."""
 
     one_way_ms: Ms | Matrix
 
 
-class Station(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How one station differs: its links so many times longer, its stages so many times slower, its room."""
+class Station(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How one station differs: its links so many times longer, its stages so many times slower, its room.
+
+    `address` is where it was when it was measured.
+    """
 
     name: str
     farther: Factor = 1.0
     slower: Factor = 1.0
+    memory_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    address: str = ""
 
 
-class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How the mesh ran when it was measured."""
 
     cut: str = "thirds"
@@ -67,7 +73,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stations: Count | None = None
 
 
-class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Tokens drafted in a round, the share of them that is accepted, what drafting one takes."""
 
     drafted: Count = 5
@@ -75,7 +81,7 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draft_ms: Ms = 0.0
 
 
-class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A mesh as measured. What is not there was not measured; with `layers` it can stand for a model."""
 
     what: str = ""
@@ -91,6 +97,12 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def knows_times(self) -> bool:
         """Whether anything was measured that a prediction can be made from."""
         return not (self.links is None and self.stages is None and self.ends is None)
+
+    @property
+    def stations(self) -> int | None:
+        """How many stations were measured, where that is said."""
+        rows = self.links.one_way_ms if self.links else None
+        return len(rows) - 1 if isinstance(rows, tuple) else self.run.stations
 
     @property
     def most_one_way_ms(self) -> float | None:
@@ -124,8 +136,12 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Measured(names, links, tuple(rows), between)
 
     def rooms(self, stations: Sequence[str], limits: Sequence[int | None]) -> list[Room]:
-        """The stations with their limits, and how slow each is beside the quickest."""
+        """The stations with their limits, else those measured, and how slow each is beside the quickest."""
         special = self._special(stations)
+        limits = [
+            special[name].memory_bytes if limit is None and name in special else limit
+            for name, limit in zip(stations, limits)
+        ]
         slower = [special[name].slower if name in special else 1.0 for name in stations]
         return [
             Room(name, limit, round(100 * factor / min(slower)))
@@ -167,6 +183,21 @@ def read_profile(path: Path) -> Profile:
         ) from None
     except (msgspec.DecodeError, ValueError) as error:
         raise RequestProblem(f"profile {path}: {error}", fix="docs/planning.md says what is in it") from None
+
+
+def dumped(profile: Profile) -> str:
+    """The profile as `read_profile` takes it, without what is as it is anyway."""
+    said: dict[str, Any] = msgspec.to_builtins(profile)
+    stations = said.pop("station", ())
+    tables = {name: said.pop(name) for name in [*said] if isinstance(said[name], dict)}
+    blocks = [("", said), *((f"[{name}]", table) for name, table in tables.items() if table)]
+    blocks += [("[[station]]", station) for station in stations]
+    return "\n".join(_block(head, fields) for head, fields in blocks)
+
+
+def _block(head: str, fields: Mapping[str, Any]) -> str:
+    lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in fields.items())
+    return f"{head}\n" * bool(head) + "".join(lines)
 
 
 def read_matrix(path: Path) -> Matrix:
