@@ -102,7 +102,9 @@ class Outlook:
         if self.distances is not None:
             best, places = self.choice.best.plan, self.distances.addresses
             order = ",".join(places[share.station] for share in best.shares)
-            said.append(f"to run it: --stations {order} --cut {best.cut} --topology {best.topology}")
+            overlap = f" --overlap {self.overlap}" if self.overlap != NONE else ""
+            how = f"--cut {best.cut} --topology {best.topology}{overlap}"
+            said.append(f"to run it: --stations {order} {how}")
         if self.ladders:
             said.append(_assumed(self.ladders[0].speculation, is_measured=profile.speculation is not None))
         return said
