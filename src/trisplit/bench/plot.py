@@ -51,9 +51,10 @@ def refuse_picture(path: Path) -> None:
 
 @contextmanager
 def picture(path: Path, title: str, subtitle: str, *, height_in: float) -> Iterator[Axes]:
-    """Axes to draw on under two lines of title; saved with a legend, SVG or PNG by suffix, after the block.
+    """Axes to draw on under two lines of title; saved after the block, SVG or PNG by suffix.
 
-    Nothing of the axes is drawn but the lower edge and its ticks. Raises as `refuse_picture`.
+    What has a label comes into a legend. Nothing of the axes is drawn but the lower edge and its ticks.
+    Raises as `refuse_picture`.
     """
     refuse_picture(path)
     import matplotlib
@@ -69,6 +70,7 @@ def picture(path: Path, title: str, subtitle: str, *, height_in: float) -> Itera
         axes.spines[["left", "top", "right"]].set_visible(False)
         axes.tick_params(left=False)
         yield axes
-        figure.legend(loc="outside lower left", ncols=6, frameon=False)
+        if axes.get_legend_handles_labels()[0]:
+            figure.legend(loc="outside lower left", ncols=6, frameon=False)
         nothing_of_now = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
         figure.savefig(path, dpi=200, metadata=nothing_of_now)

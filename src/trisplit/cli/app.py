@@ -17,6 +17,7 @@ import typer
 from trisplit import __version__
 from trisplit.cli import (
     answer,
+    atlas,
     batching,
     bench,
     caching,
@@ -40,7 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (answer, plan, show, station, up, claims, evaluating, caching):
+for module in (answer, plan, show, station, up, claims, evaluating, atlas, caching):
     module.add_to(app)
 ladder.add_to(bench.app)
 drafting.add_to(bench.app)
