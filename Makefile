@@ -71,6 +71,8 @@ ladder_run := bench mesh smollm2 --stations 6 --one-way-ms 20 --tokens 8 --warm 
 thirds-ring_run := bench mesh smollm2 --stations 3 --one-way-ms 5 --cuts thirds --topologies ring --tokens 32 --rounds 3
 layers-6_run := bench mesh smollm2 --stations 6 --one-way-ms 20 --cuts layers --topologies chain,ring --tokens 32 --rounds 3
 levers_run := bench mesh smollm2 --stations 3 --cuts thirds,recut --topologies star,ring --levers none,batched,routed,batched+routed
+ahead_run := bench mesh smollm2 --stations 6 --one-way-ms 20 --cuts thirds --topologies ring --levers none,overlap --tokens 8 --rounds 2
+overlap_run := gate overlap smollm2 --rounds 20 --limit 1e-4
 uneven_run := bench mesh smollm2 --stations 3 --one-way-ms 5 --far s3=3 --slow s2=2 --tokens 12 --rounds 2
 origin_run := bench mesh --stage-ms 187,148,207 --ends-ms 2170 --layers 60 --time-scale 0.1 --stations 3 --one-way-ms 20 \
 	--cuts thirds,recut --topologies star,ring --tokens 3 --rounds 1
@@ -78,8 +80,8 @@ sessions_run := bench sessions smollm2 --sessions 8 --stations 6 --one-way-ms 20
 prefill_run := bench prefill smollm2 --prompt 2000 --stations 6 --one-way-ms 20 --rounds 2
 prefill-waiting_run := bench prefill --stage-ms 5,5,5 --layers 30 --width 576 --prompt 2000 --stations 6 --one-way-ms 20 --rounds 1
 batch_run := gate batch smollm2 --stations 6 --sessions 8 --topology ring
-RULERS := decode mesh dtypes draft memory wire failover ladder thirds-ring layers-6 levers uneven origin sessions prefill \
-	prefill-waiting batch
+RULERS := decode mesh dtypes draft memory wire failover ladder thirds-ring layers-6 levers ahead overlap uneven origin sessions \
+	prefill prefill-waiting batch
 
 bench: peers
 	for ruler in $(RULERS); do $(MAKE) --no-print-directory bench-$$ruler || exit 1; done
