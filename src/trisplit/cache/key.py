@@ -33,7 +33,7 @@ def is_key(text: str) -> bool:
     return _KEY.fullmatch(text) is not None
 
 
-def key_of(kind: str, **parts: Any) -> Key | Impure:
+def key_of(kind: str, /, **parts: Any) -> Key | Impure:
     """The SHA-256 of `parts`, by name and content; Impure when one of them has no content to tell.
 
     Content is None, bool, int, float (by its bits), str, bytes, and tuples, lists, sets, dicts, frozen

@@ -27,6 +27,7 @@ from trisplit.cli import (
     gate,
     ladder,
     plan,
+    scripts,
     show,
     station,
     up,
@@ -41,7 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (answer, plan, show, station, up, claims, evaluating, atlas, caching):
+for module in (answer, plan, show, station, up, claims, evaluating, atlas, caching, scripts):
     module.add_to(app)
 ladder.add_to(bench.app)
 drafting.add_to(bench.app)

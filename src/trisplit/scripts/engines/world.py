@@ -1,0 +1,186 @@
+"""Runs a script in node's closed world (closed_world.js): what it printed, or why it is impure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+from trisplit.cache.entry import STDERR, STDOUT, Frame
+from trisplit.scripts.engines.identity import Node
+from trisplit.scripts.purity import Surroundings
+from trisplit.scripts.script import Script
+
+WITHIN_S = 30.0
+MOST_OUTPUT = 8 << 20
+MOST_MEMORY_KB = 1 << 20
+
+# Half of what node allows a script: where a script would meet node's limit, the process dies before it.
+STACK_BYTES = 512 << 10
+
+_WORLD = Path(__file__).with_name("closed_world.js")
+# It may write no file, leaves no core, and cannot run for ever, whatever becomes of us.
+_CONFINED = f"""set -e
+ulimit -S -s {STACK_BYTES >> 10}; ulimit -S -c 0; ulimit -S -f 0; ulimit -S -t {int(WITHIN_S) + 1}
+exec "$@" """
+_FLAGS = ("--expose-internals", "--disallow-code-generation-from-strings")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of it: output in order, or `impure`. `lasting`: another try would end the same."""
+
+    frames: tuple[Frame, ...] = ()
+    impure: str = ""
+    lasting: bool = True
+    cpu_us: int = 0
+    wall_us: int = 0
+
+
+@cache
+def world_digest() -> str:
+    """The world's own text and flags, which belong to every key."""
+    return hashlib.sha256(_WORLD.read_bytes() + repr((_FLAGS, _CONFINED)).encode()).hexdigest()
+
+
+def run_closed(node: Node, script: Script, around: Surroundings) -> Outcome:
+    """Runs the script where it can touch nothing; a run that is no proof of purity had no effects."""
+    reading, writing = os.pipe()
+    began = time.monotonic()
+    command = ["/bin/sh", "-c", _CONFINED, "sh", node.binary, *_FLAGS, str(_WORLD)]
+    asked = _asked(script, around, writing) + script.source
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={},
+        cwd="/",
+        pass_fds=(writing,),
+        start_new_session=True,
+    ) as process:
+        os.close(writing)
+        try:
+            said, stray, in_time = _conversation(process, reading, asked)
+        finally:
+            os.close(reading)
+            os.kill(process.pid, signal.SIGKILL)  # dead or alive, it was not waited for yet
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    outcome = _judged(said, stray, in_time, process.returncode, used.ru_maxrss)
+    return replace(
+        outcome,
+        cpu_us=int(1e6 * (used.ru_utime + used.ru_stime)),
+        wall_us=int(1e6 * (time.monotonic() - began)),
+    )
+
+
+def _judged(said: bytes, stray: bytes, in_time: bool, exit_code: int, max_rss_kb: int) -> Outcome:
+    frames, why, ended = read_said(said)
+    if why:
+        return Outcome(impure=why)
+    if not in_time:
+        return Outcome(impure=f"ran for more than {WITHIN_S:g} s, or printed very much")
+    if max_rss_kb > MOST_MEMORY_KB:
+        return Outcome(impure="took much memory", lasting=False)
+    if not ended or stray or exit_code:
+        return Outcome(impure=_end_of(exit_code), lasting=False)
+    return Outcome(frames=frames)
+
+
+def read_said(said: bytes) -> tuple[tuple[Frame, ...], str, bool]:
+    """Frames, why the world ended, whether it came to its good end; of nonsense nothing.
+
+    >>> read_said(b"1 3\\nab\\nE 0\\n")
+    ((Frame(fd=1, data=b'ab\\n'),), '', True)
+    >>> read_said(b"1 3\\na")
+    ((), '', False)
+    """
+    pieces, at = list[tuple[int, bytes]](), 0
+    while at < len(said):
+        line, _, _ = said[at : at + 32].partition(b"\n")
+        kind, _, number = line.partition(b" ")
+        start = at + len(line) + 1
+        if not number.isdigit() or start + int(number) > len(said):
+            return (), "", False
+        data = said[start : start + int(number)]
+        at = start + int(number)
+        match kind:
+            case b"K":
+                return (), data.decode(errors="replace"), False
+            case b"E":
+                return _joined(pieces), "", at == len(said)
+            case b"1" | b"2":
+                pieces.append((STDOUT if kind == b"1" else STDERR, data))
+            case _:
+                return (), "", False
+    return (), "", False
+
+
+def _joined(pieces: list[tuple[int, bytes]]) -> tuple[Frame, ...]:
+    """Neighbours that went to one stream, as one frame."""
+    groups = groupby(pieces, key=itemgetter(0))
+    frames = (Frame(fd, b"".join(data for _, data in group)) for fd, group in groups)
+    return tuple(frame for frame in frames if frame.data)
+
+
+def _asked(script: Script, around: Surroundings, fd: int) -> bytes:
+    asked = {
+        "fd": fd,
+        "path": str(script.path),
+        "folder": str(script.path.parent),
+        "kind": script.kind,
+        "typescript": script.language == "typescript",
+        "most_bytes": MOST_OUTPUT,
+        "stdout_is_terminal": around.stdout_is_terminal,
+        "stderr_is_terminal": around.stderr_is_terminal,
+    }
+    return json.dumps(asked).encode() + b"\n"
+
+
+def _conversation(process: subprocess.Popen[bytes], reading: int, asked: bytes) -> tuple[bytes, bytes, bool]:
+    """Says `asked`, hears all: what it said, what came where nothing should, whether it was in time."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    to, beside = process.stdin.fileno(), process.stdout.fileno()
+    os.set_blocking(to, False)
+    heard: dict[int, list[bytes]] = {reading: [], beside: []}
+    open_for, until, left, n_bytes = {reading, beside}, time.monotonic() + WITHIN_S, memoryview(asked), 0
+    while open_for:
+        wait_s = until - time.monotonic()
+        if wait_s <= 0 or n_bytes > 2 * MOST_OUTPUT:
+            return b"".join(heard[reading]), b"".join(heard[beside]), False
+        readable, writable, _ = select.select(list(open_for), [to] if left else [], [], wait_s)
+        if writable:
+            try:
+                left = left[os.write(to, left) :]
+            except BrokenPipeError:
+                left = left[:0]
+            if not left:
+                process.stdin.close()
+        for fd in readable:
+            piece = os.read(fd, 1 << 16)
+            heard[fd].append(piece)
+            n_bytes += len(piece)
+            if not piece:
+                open_for.remove(fd)
+    return b"".join(heard[reading]), b"".join(heard[beside]), True
+
+
+def _end_of(exit_code: int) -> str:
+    if exit_code < 0:
+        try:
+            name = signal.Signals(-exit_code).name
+        except ValueError:
+            name = f"signal {-exit_code}"
+        return f"died of {name}, as by a stack or memory that is full"
+    return f"ended with {exit_code} and words of node's own"

@@ -1,0 +1,47 @@
+"""May this script be tried in a closed world, and what of its surroundings belongs to its name? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trisplit.scripts.script import Script
+
+# Variables that change what node prints, or which libraries any program loads.
+_MEDDLING = ("NODE_", "LD_", "DYLD_", "UV_", "ICU_", "OPENSSL_", "FORCE_COLOR", "GLIBC_TUNABLES", "MALLOC_")
+# Read by scripts or installers only, or not before a connection is made.
+_HARMLESS = ("NODE_ENV", "NODE_VERSION", "NODE_HOME", "NODE_REPL_HISTORY", "NODE_EXTRA_CA_CERTS")
+
+# A script that does not mention these cannot see where it lies. A backslash could spell any of them.
+_PLACE = (b"__filename", b"__dirname", b"arguments", b"\\u")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a reference run would have around it."""
+
+    environment: Mapping[str, str]
+    stdout_is_terminal: bool = False
+    stderr_is_terminal: bool = False
+
+
+def impure_at_sight(script: Script, around: Surroundings) -> str:
+    """Why the script is not even tried; empty when it may be."""
+    if script.language == "python":
+        return "Python: nothing we have proves that a Python script reads nothing besides"
+    if script.unclear:
+        return script.unclear
+    for name in sorted(around.environment):
+        if name.startswith(_MEDDLING) and name not in _HARMLESS:
+            return f"the variable {name} is set, which may change what the engine does"
+    if b"import" in script.source:
+        line = script.source[: script.source.index(b"import")].count(b"\n") + 1
+        return f"mentions import, at line {line}: what it would load is not part of its name"
+    if b"node_modules" in bytes(script.path):
+        return "lies in node_modules"
+    return ""
+
+
+def place_matters(script: Script) -> bool:
+    """Whether the script could see its own path."""
+    return any(word in script.source for word in _PLACE)

@@ -1,0 +1,154 @@
+"""The spine of `trisplit run`: a script's entry, or a try in the closed world, or a run as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from trisplit.cache.entry import STDERR, STDOUT, Entry, Frame
+from trisplit.cache.key import Impure, Key, key_of
+from trisplit.cache.recall import Stopwatch, put_down, recall, remember
+from trisplit.cache.store import Store
+from trisplit.errors import RequestProblem
+from trisplit.scripts.engines.identity import Node, identify, runs_typescript
+from trisplit.scripts.engines.reference import Ran, run_reference
+from trisplit.scripts.engines.world import Outcome, run_closed, world_digest
+from trisplit.scripts.purity import Surroundings, impure_at_sight, place_matters
+from trisplit.scripts.script import Script
+
+SURFACE = "script"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What is to be shown and how to end; without frames the reference engine has shown it already."""
+
+    exit_code: int
+    frames: tuple[Frame, ...] = ()
+    said: str
+
+
+def run(script: Script, arguments: Sequence[str], command: str, store: Store, around: Surroundings) -> Answer:
+    """The script's output: from the store; from the closed world, and kept; or straight from the engine."""
+    watch = Stopwatch()
+    found = _name(script, arguments, command, store, around)
+    if isinstance(found, str):
+        return _as_ever(script, arguments, command, store, f"impure: {found}")
+    key, node = found
+    entry = recall(store, key, watch)
+    if entry is not None:
+        return Answer(exit_code=entry.exit_code, frames=entry.frames, said=f"hit: {key}")
+    known = store.read(key)
+    if known is not None:
+        return _as_ever(script, arguments, command, store, f"impure, as is known: {known.impure}", key)
+    outcome = run_closed(node, script, around)
+    if outcome.impure:
+        _remember_impure(store, key, script, outcome)
+        said = f"impure: {outcome.impure}"
+        return _as_ever(script, arguments, command, store, said, key, outcome.cpu_us)
+    remember(store, key, _entry(script, outcome))
+    return Answer(exit_code=0, frames=outcome.frames, said=f"miss: now kept as {key}")
+
+
+def verify(
+    script: Script, arguments: Sequence[str], command: str, store: Store, around: Surroundings
+) -> Answer:
+    """As `run`, but what has a name is also run by the engine and compared.
+
+    Where they differ the entry goes, the script counts as impure, and RequestProblem says so after the
+    engine's own output was shown.
+    """
+    found = _name(script, arguments, command, store, around)
+    if isinstance(found, str):
+        return _as_ever(script, arguments, command, store, f"impure: {found}")
+    key, node = found
+    entry = store.read(key)
+    if entry is not None and entry.impure:
+        return _as_ever(script, arguments, command, store, f"impure, as is known: {entry.impure}", key)
+    if entry is None:
+        outcome = run_closed(node, script, around)
+        if outcome.impure:
+            _remember_impure(store, key, script, outcome)
+            said = f"impure: {outcome.impure}"
+            return _as_ever(script, arguments, command, store, said, key, outcome.cpu_us)
+        entry = _entry(script, outcome)
+    ran = run_reference(command, script.named, arguments, captured=True)
+    put_down(store, _cost(script, ran), key)
+    shown = tuple(frame for frame in (Frame(STDOUT, ran.stdout), Frame(STDERR, ran.stderr)) if frame.data)
+    if (entry.exit_code, entry.output(), entry.output(STDERR)) == (ran.exit_code, ran.stdout, ran.stderr):
+        store.put(key, entry)
+        return Answer(exit_code=0, frames=entry.frames, said=f"verified: {key}")
+    why = "what was kept and what a run printed differ"
+    store.put(key, Entry(surface=SURFACE, label=script.named, impure=why))
+    return Answer(
+        exit_code=ran.exit_code or 1, frames=shown, said=f"MISMATCH: {why}; {key} counts as impure now"
+    )
+
+
+def without_store(script: Script, arguments: Sequence[str], command: str, why: str) -> Answer:
+    """Runs the script as ever."""
+    return _as_ever(script, arguments, command, None, why)
+
+
+def _name(
+    script: Script, arguments: Sequence[str], command: str, store: Store, around: Surroundings
+) -> tuple[Key, Node] | str:
+    """What the run would be kept under and which node runs it; or why it has no name."""
+    if why := impure_at_sight(script, around):
+        return why
+    node = identify(command, store)
+    if node.unsure:
+        return node.unsure
+    if script.language == "typescript" and not runs_typescript(node, store):
+        raise RequestProblem(
+            f"node {node.version} does not run TypeScript",
+            fix="use node 22.18 or newer, or name another program with --engine",
+        )
+    key = key_of(
+        SURFACE,
+        engine=node.facts,
+        world=world_digest(),
+        language=script.language,
+        kind=script.kind,
+        source=script.source,
+        path=str(script.path) if place_matters(script) else None,
+        arguments=tuple(arguments),
+        terminals=(around.stdout_is_terminal, around.stderr_is_terminal),
+    )
+    return key.why if isinstance(key, Impure) else (key, node)
+
+
+def _as_ever(
+    script: Script,
+    arguments: Sequence[str],
+    command: str,
+    store: Store | None,
+    said: str,
+    key: Key | None = None,
+    tried_cpu_us: int = 0,
+) -> Answer:
+    ran = run_reference(command, script.named, arguments)
+    if store is not None:
+        cost = _cost(script, ran)
+        put_down(store, replace(cost, impure=said, cpu_us=cost.cpu_us + tried_cpu_us), key)
+    return Answer(exit_code=ran.exit_code, said=said)
+
+
+def _entry(script: Script, outcome: Outcome) -> Entry:
+    return Entry(
+        frames=outcome.frames,
+        surface=SURFACE,
+        label=script.named,
+        cpu_us=outcome.cpu_us,
+        wall_us=outcome.wall_us,
+    )
+
+
+def _remember_impure(store: Store, key: Key, script: Script, outcome: Outcome) -> None:
+    """Not to be tried again, unless another try might end otherwise."""
+    if outcome.lasting:
+        store.put(key, Entry(surface=SURFACE, label=script.named, impure=outcome.impure))
+
+
+def _cost(script: Script, ran: Ran) -> Entry:
+    return Entry(surface=SURFACE, label=script.named, cpu_us=ran.cpu_us, wall_us=ran.wall_us)

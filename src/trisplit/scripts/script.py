@@ -1,0 +1,86 @@
+"""A script as it is on disk: its bytes, read once, and which engine and loader they are for."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from trisplit.errors import RequestProblem, UnknownName
+
+Language = Literal["javascript", "typescript", "python"]
+Kind = Literal["commonjs", "module", ""]
+
+# What an extension says: the language, and the kind of module where the extension decides that.
+EXTENSIONS: dict[str, tuple[Language, Kind]] = {
+    ".js": ("javascript", ""),
+    ".cjs": ("javascript", "commonjs"),
+    ".mjs": ("javascript", "module"),
+    ".ts": ("typescript", ""),
+    ".cts": ("typescript", "commonjs"),
+    ".mts": ("typescript", "module"),
+    ".py": ("python", ""),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What runs. `path` has no links in it; `unclear` says why its kind cannot be told, where that is so."""
+
+    named: str
+    path: Path
+    source: bytes
+    language: Language
+    kind: Kind = ""
+    unclear: str = ""
+
+
+def read_script(named: str) -> Script:
+    """The script at a path. RequestProblem when it cannot be read, UnknownName for another extension."""
+    extension = os.path.splitext(named)[1]
+    if extension not in EXTENSIONS:
+        raise UnknownName("kind of script", extension or named, EXTENSIONS)
+    language, kind = EXTENSIONS[extension]
+    try:
+        path = Path(named).resolve(strict=True)
+        source = path.read_bytes()
+    except OSError as error:
+        what = f"{named} cannot be read: {error.strerror or error}"
+        raise RequestProblem(what, fix="name a script that is there") from error
+    unclear = ""
+    if path.suffix != extension:
+        unclear = f"is a link to {path.name}, which has another extension"
+    elif not kind and language != "python":
+        kind, unclear = _kind_around(path)
+    return Script(named=named, path=path, source=source, language=language, kind=kind, unclear=unclear)
+
+
+def _kind_around(path: Path) -> tuple[Kind, str]:
+    """What the nearest package.json says its scripts are; the second is why it cannot be told."""
+    for folder in path.parents:
+        if folder.name == "node_modules":
+            break
+        try:
+            text = (folder / "package.json").read_bytes().decode()
+            said = json.loads(text, object_pairs_hook=_without_doubles, parse_constant=_refused)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError, RecursionError):
+            return "", f"{folder / 'package.json'} cannot be read"
+        if not isinstance(said, dict):
+            return "", f"{folder / 'package.json'} is no object"
+        return ("module" if said.get("type") == "module" else "commonjs"), ""
+    return "commonjs", ""
+
+
+def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Readers of JSON differ in which of two equal names counts."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a name is there twice")
+    return dict(pairs)
+
+
+def _refused(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,180 @@
+"""The closed world: what it calls pure prints what node prints, wherever and whenever it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.scripts.corpus import EITHER, IMPURE, IMPURE_MODULES, MODULES, PURE
+from tests.scripts.worlds import NODE, needs_node, reference
+from trisplit.cache.entry import STDERR, Entry
+from trisplit.cache.store import open_store
+from trisplit.scripts.engines import world
+from trisplit.scripts.engines.identity import Node, identify
+from trisplit.scripts.engines.world import Outcome, read_said, run_closed
+from trisplit.scripts.purity import Surroundings, impure_at_sight
+from trisplit.scripts.script import read_script
+
+BARE = Surroundings(environment={})
+TERMINAL = Surroundings(environment={}, stdout_is_terminal=True, stderr_is_terminal=True)
+
+# One of each kind; `make test-all` takes all.
+QUICK_PURE = ("formats", "standard error", "a date of UTC", "text of functions", "promises", "typed arrays")
+QUICK_IMPURE = (
+    *(
+        "clock by reflection",
+        "random as a callback",
+        "constructor of a bound function",
+        "descriptor of a stack",
+    ),
+    *("overflow without a trace", "everything through this", "patched then", "warnings of the engine"),
+    *("time zone of an object", "much memory of a constructor", "require by arguments"),
+    *("uncaught number", "descriptor of a stack"),
+)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    if NODE is None:
+        pytest.skip("no node on PATH")
+    with open_store(tmp_path_factory.mktemp("node") / "results") as store:
+        yield identify(NODE, store)
+
+
+def tried(
+    source: str, folder: Path, node: Node, *, name: str = "script.js", around: Surroundings = BARE
+) -> Outcome:
+    path = folder / name
+    path.write_text(source)
+    script = read_script(str(path))
+    why = impure_at_sight(script, around)
+    return Outcome(impure=why) if why else run_closed(node, script, around)
+
+
+def refuse_a_lie(outcome: Outcome, folder: Path, runs: int, name: str = "script.js") -> None:
+    """A script that counts as pure must print the same in every run of node."""
+    kept = Entry(frames=outcome.frames)
+    for number in range(runs):
+        assert reference(folder / name, folder, number) == (0, kept.output(), kept.output(STDERR))
+
+
+@needs_node
+@pytest.mark.parametrize("name", QUICK_PURE)
+def test_pure_scripts_are_called_pure_and_told_true(name: str, tmp_path: Path, node: Node) -> None:
+    outcome = tried(PURE[name], tmp_path, node)
+    assert outcome.impure == ""
+    assert outcome.cpu_us > 0
+    refuse_a_lie(outcome, tmp_path, 1)
+
+
+@needs_node
+@pytest.mark.parametrize("name", QUICK_IMPURE)
+def test_what_looks_outside_is_called_impure(name: str, tmp_path: Path, node: Node) -> None:
+    outcome = tried({**IMPURE, **EITHER}[name], tmp_path, node)
+    if name in EITHER and not outcome.impure:
+        refuse_a_lie(outcome, tmp_path, 1)
+    else:
+        assert outcome.impure
+        assert outcome.frames == ()
+
+
+@needs_node
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*PURE, *IMPURE, *EITHER])
+def test_no_script_of_the_corpus_is_kept_falsely(name: str, tmp_path: Path, node: Node) -> None:
+    outcome = tried({**PURE, **IMPURE, **EITHER}[name], tmp_path, node)
+    assert bool(outcome.impure) == (name in IMPURE) or name in EITHER, outcome.impure
+    if not outcome.impure:
+        refuse_a_lie(outcome, tmp_path, 3)
+
+
+@needs_node
+@pytest.mark.parametrize("name", [*MODULES, *IMPURE_MODULES])
+def test_modules(name: str, tmp_path: Path, node: Node) -> None:
+    pure = name in MODULES
+    outcome = tried(MODULES[name] if pure else IMPURE_MODULES[name], tmp_path, node, name="script.mjs")
+    assert bool(outcome.impure) == (not pure), outcome.impure
+    if pure:
+        refuse_a_lie(outcome, tmp_path, 1, "script.mjs")
+
+
+@needs_node
+def test_it_says_what_was_touched_and_where(tmp_path: Path, node: Node) -> None:
+    source = "const a = 1;\n\nfunction when() {\n  return Date.now();\n}\nwhen();\n"
+    assert tried(source, tmp_path, node).impure == "reads the clock: Date.now, at line 4"
+    assert tried("process.exit(0)", tmp_path, node).impure == "uses process, at line 1"
+    assert tried("require('node:os')", tmp_path, node).impure == "loads node:os, at line 1"
+
+
+@needs_node
+def test_a_try_has_no_effects(tmp_path: Path, node: Node) -> None:
+    for name in ("console.log", "process", "require"):
+        tried(f"{name}; require('fs').writeFileSync({str(tmp_path / 'made')!r}, 'x')", tmp_path, node)
+    assert [path.name for path in tmp_path.iterdir()] == ["script.js"]
+
+
+@needs_node
+def test_on_a_terminal_only_text_is_sure(tmp_path: Path, node: Node) -> None:
+    """Node colours everything else there."""
+    outcome = tried("console.log('a', `b${1}`); console.error('c')", tmp_path, node, around=TERMINAL)
+    assert [frame.data for frame in outcome.frames] == [b"a b1\n", b"c\n"]
+    for call in ("log(1)", "log('a', {})", "log('%d', 1)", "table([1])", "dir('x')", "error(null)"):
+        assert "terminal" in tried(f"console.{call}", tmp_path, node, around=TERMINAL).impure
+
+
+@needs_node
+def test_one_that_does_not_end_is_ended(tmp_path: Path, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "WITHIN_S", 1.0)
+    for source in (
+        "for (;;);",
+        "(async () => { for (;;) await 0 })()",
+        "/^(a+)+$/.test('a'.repeat(60) + 'b')",
+    ):
+        assert "more than 1 s" in tried(source, tmp_path, node).impure
+
+
+@needs_node
+def test_much_output_and_memory_are_limits(
+    tmp_path: Path, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loud = "for (let i = 0; i < 100; i++) console.log('x'.repeat(2 ** 17))"
+    assert tried(loud, tmp_path, node).impure == "prints very much, at line 1"
+    monkeypatch.setattr(world, "MOST_MEMORY_KB", 150_000)
+    kept = "const one = () => new Uint8Array(2 ** 26).fill(1), a = one(), b = one(); console.log(a[0] + b[0])"
+    assert "memory" in tried(kept, tmp_path, node).impure
+
+
+@needs_node
+def test_output_is_kept_byte_for_byte_and_in_order(tmp_path: Path, node: Node) -> None:
+    source = "console.log('ä\\ud800\\0\\r'); console.error('1'); console.error('2'); console.log('3')"
+    outcome = tried(source, tmp_path, node)
+    assert [(frame.fd, frame.data) for frame in outcome.frames] == [
+        (1, b"\xc3\xa4\xef\xbf\xbd\0\r\n"),
+        (2, b"1\n2\n"),
+        (1, b"3\n"),
+    ]
+
+
+@needs_node
+def test_a_strange_engine_proves_nothing(tmp_path: Path, node: Node) -> None:
+    for program in ("/bin/true", "/bin/cat", "/bin/nothing"):
+        assert tried("console.log(1)", tmp_path, dataclasses.replace(node, binary=program)).impure
+
+
+@given(st.lists(st.tuples(st.sampled_from((1, 2)), st.binary(max_size=30)), max_size=8), st.data())
+def test_only_a_whole_conversation_counts(pieces: list[tuple[int, bytes]], data: st.DataObject) -> None:
+    said = b"".join(b"%d %d\n%s" % (fd, len(piece), piece) for fd, piece in pieces)
+    frames, why, ended = read_said(said + b"E 0\n")
+    assert (why, ended) == ("", True)
+    for fd in (1, 2):
+        wanted = b"".join(piece for at, piece in pieces if at == fd)
+        assert b"".join(frame.data for frame in frames if frame.fd == fd) == wanted
+    cut = data.draw(st.integers(0, len(said) + 3))
+    assert not read_said((said + b"E 0\n")[:cut])[2]
+    assert not read_said(said + b"E 0\nmore")[2]
+    assert read_said(said + b"K 3\nwhy") == ((), "why", False)
