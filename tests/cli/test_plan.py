@@ -136,6 +136,8 @@ def test_a_profile_of_a_model_says_how_stations_differ(tiny: Build, tmp_path: Pa
     ("options", "kind", "what"),
     [
         ("--stations 2 --memory 1GB", RequestProblem, "--stations and --memory both say how many"),
+        ("--measure-stages", RequestProblem, "stages are measured with a model that"),
+        ("--measure-stages --stage-ms 1,2,1", RequestProblem, "stages are measured, and typed as well"),
         ("--stations many", RequestProblem, "--stations many makes no sense"),
         ("--stations 127.0.0.1:99999", RequestProblem, "port 99999 does not exist"),
         ("--stations 127.0.0.1:1,127.0.0.1:1", RequestProblem, "station 127.0.0.1:1 is named twice"),

@@ -71,6 +71,21 @@ def test_what_is_measured_is_shown(tiny: Tiny, stations: dict[str, str]) -> None
     assert "left out: s2" in shown
 
 
+def test_stages_are_measured_too(tiny: Tiny, stations: dict[str, str], tmp_path: Path) -> None:
+    """And kept: what is planned from the file is what was planned from the stations."""
+    kept = tmp_path / "mesh.toml"
+    places = ",".join(stations[name] for name in ("s1", "s2"))
+    how = ("plan", tiny("llama"), "--context", "64")
+    facts = facts_of(*how, "--stations", places, "--rounds", "1", "--measure-stages", "--save", kept)
+    seen = facts["measured"]
+    assert [*seen["stage_ms"]] == ["s1", "s2"]
+    assert facts["predicted"]["compute_ms"] >= 4 * sum(min(seen["stage_ms"].values(), key=sum)) - 0.01
+    again = facts_of(*how, "--profile", kept)
+    assert again["predicted"] == facts["predicted"]
+    shown = run(*how, "--stations", places, "--rounds", "1", "--measure-stages").stdout
+    assert "stages in ms, medians" in shown
+
+
 def test_a_mesh_takes_its_stations_in_the_order_of_their_links(tiny: Tiny, stations: dict[str, str]) -> None:
     """In a chain the last station's way back is as long as the way to it: nobody far is last."""
 

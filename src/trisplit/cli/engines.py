@@ -268,14 +268,14 @@ async def meshed(model: Model, s: Settings) -> AsyncIterator[Mesh]:
     context = context_for(model.config, s.context)
     drawn = _planned(model, s, context, await _distances(s))
     if s.addresses:
-        async with _loaded(model, s, drawn, s.addresses, context) as mesh:
+        async with loaded(model, s, drawn, s.addresses, context) as mesh:
             yield mesh
         return
     model.refuse_if_short(model.stages, s.dtype, context * s.sessions)  # all of it is on this machine
     used = [share.station for share in drawn.shares] + s.names[len(s.names) - s.spares :]
     async with local_stations(used, secret=s.trust.secret) as addresses:
         here = replace(drawn, spares=tuple(name for name in drawn.spares if name in addresses))
-        async with _loaded(model, s, here, addresses, context) as mesh:
+        async with loaded(model, s, here, addresses, context) as mesh:
             yield mesh
 
 
@@ -306,9 +306,10 @@ def _planned(model: Model, s: Settings, context: int, seen: Distances | None) ->
 
 
 @asynccontextmanager
-async def _loaded(
+async def loaded(
     model: Model, s: Settings, drawn: Plan, addresses: Mapping[str, str], context: int
 ) -> AsyncIterator[Mesh]:
+    """A mesh by this plan, of stations at these addresses, with progress bars."""
     threads = s.threads or 1
     ends = _ends(model, s, threads) if s.topology != "ring" else None
     async with Coordinator(

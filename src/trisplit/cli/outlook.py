@@ -21,6 +21,7 @@ from trisplit.models.model import Model
 from trisplit.table import Table
 
 if TYPE_CHECKING:
+    from trisplit.mesh.clocking import StageTimes
     from trisplit.mesh.distances import Distances
 
 MOST_ROWS: Final = 40
@@ -51,7 +52,7 @@ class Subject:
 class Outlook:
     """What was chosen; `every` cut and topology, and the levers, where an explanation was asked for.
 
-    `overlap`: what was asked to start ahead. `distances`: what stations that run have measured.
+    `overlap`: what was asked to start ahead. `distances`, `times`: what stations that run have measured.
     """
 
     subject: Subject
@@ -62,6 +63,7 @@ class Outlook:
     ladders: Sequence[Ladder] = ()
     overlap: str = NONE
     distances: Distances | None = None
+    times: StageTimes | None = None
 
     # --- for people ---
 
@@ -70,6 +72,8 @@ class Outlook:
         tables = [_shortened(self.choice.best.plan.table(with_bytes=self.subject.context is not None))]
         if self.distances is not None and len(self.distances.addresses) <= MOST_COLUMNS:
             tables.insert(0, self.distances.table())
+        if self.times is not None:
+            tables.insert(1, _shortened(self.times.table()))
         if self.every is None:
             return tables
         tables.append(self.every.table(with_times=self.profile.knows_times))
@@ -135,7 +139,7 @@ class Outlook:
             "notes": self.lines(),
         }
         if self.distances is not None:
-            facts["measured"] = self.distances.as_json()
+            facts["measured"] = self.distances.as_json() | (asdict(self.times) if self.times else {})
         if self.every is None:
             return facts
         return facts | {

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trisplit.cli.options import AsJson, Context, DtypeOption, Trusting
 from trisplit.cli.printing import print_result
-from trisplit.cli.typed import addresses_typed
+from trisplit.cli.typed import addresses_typed, one_dtype
 from trisplit.cli.unfold import unfolded
+from trisplit.errors import RequestProblem
+
+if TYPE_CHECKING:
+    from trisplit.mesh.clocking import StageTimes
+    from trisplit.mesh.distances import Distances
+    from trisplit.mesh.trust import Trust
 
 
 def add_to(app: typer.Typer) -> None:
@@ -59,6 +66,10 @@ def plan(
         int,
         typer.Option(min=1, max=1000, help="Pings that measure each link between stations that run."),
     ] = 20,
+    measure_stages: Annotated[
+        bool,
+        typer.Option("--measure-stages", help="Also have them load the model, and measure what stages take."),
+    ] = False,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE.toml", help="Keep what was measured, for --profile.")
     ] = None,
@@ -67,14 +78,11 @@ def plan(
     """Choose cut, topology and order of stations by predicted time; nothing is loaded."""
     from trisplit.cli import planning
 
-    places = addresses_typed(stations or "")
-    distances = None
-    if places:
-        import uvloop
-
-        from trisplit.cli.measuring import measured
-
-        distances = uvloop.run(measured(places, trusting.trust(), rounds))
+    if measure_stages and (stage_ms is not None or ends_ms is not None):
+        raise RequestProblem("stages are measured, and typed as well", fix="leave one of both out")
+    distances, times = _measured(
+        model, addresses_typed(stations or ""), dtype, trusting.trust(), rounds, measure_stages
+    )
     wish = planning.Wish(
         model=model,
         stations=stations,
@@ -89,8 +97,33 @@ def plan(
         context=context,
         overlap=overlap,
         distances=distances,
+        times=times,
     )
     seen = planning.outlook(wish, explain=explain)
     if save is not None:
         planning.keep(seen.profile, save)
     print_result(seen.as_json() if as_json else None, seen.tables(), seen.lines())
+
+
+def _measured(
+    model: str, places: Mapping[str, str], dtype: str, trust: Trust, rounds: int, with_stages: bool
+) -> tuple[Distances | None, StageTimes | None]:
+    """What stations that run have measured; nothing where none are named."""
+    if with_stages and not (places and model):
+        what = "stages are measured with a model that running stations load"
+        raise RequestProblem(what, fix="name the model, and the stations by their addresses")
+    if not places:
+        return None, None
+    import uvloop
+
+    from trisplit.cli.measuring import measured
+    from trisplit.cli.names import find_model
+    from trisplit.models.model import open_model
+
+    opened = open_model(find_model(model)) if model else None  # to be refused before anybody is asked
+    distances = uvloop.run(measured(places, trust, rounds))
+    if opened is None or not with_stages:
+        return distances, None
+    from trisplit.cli.clocking import clocked
+
+    return distances, uvloop.run(clocked(opened, distances, trust, one_dtype(dtype)))

@@ -39,6 +39,7 @@ from trisplit.models.convert import DTYPES
 from trisplit.models.model import context_for, open_model
 
 if TYPE_CHECKING:
+    from trisplit.mesh.clocking import StageTimes
     from trisplit.mesh.distances import Distances
 
 MOST_STATIONS: Final = 1000
@@ -48,7 +49,7 @@ ONE_A_LEG: Final = Links(1.0)  # where no link was measured, legs are counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a person typed; `distances` are what was measured of the addresses in `stations`."""
+    """What a person typed; `distances` and `times` are what was measured of the addresses in `stations`."""
 
     model: str = ""
     stations: str | None = None
@@ -63,6 +64,7 @@ class Wish:
     context: int | None = None
     overlap: str = NONE
     distances: Distances | None = None
+    times: StageTimes | None = None
 
 
 def outlook(wish: Wish, *, explain: bool) -> Outlook:
@@ -88,6 +90,7 @@ def outlook(wish: Wish, *, explain: bool) -> Outlook:
         ladders=tuple(desk.ladders(profile, ahead)) if explain else (),
         overlap=wish.overlap,
         distances=wish.distances,
+        times=wish.times,
     )
 
 
@@ -158,7 +161,9 @@ def _profile(wish: Wish) -> Profile:
         if not 0 <= wish.ends_ms <= 1e9:
             raise RequestProblem(f"--ends-ms {wish.ends_ms:g} makes no sense", fix="use 0 or more")
         profile = replace(profile, ends=Ends(wish.ends_ms))
-    return profile if wish.distances is None else _with_distances(profile, wish.distances)
+    if wish.distances is not None:
+        profile = _with_distances(profile, wish.distances)
+    return profile if wish.times is None else wish.times.known_in(profile)
 
 
 def _with_distances(profile: Profile, seen: Distances) -> Profile:
