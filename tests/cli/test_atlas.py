@@ -69,12 +69,25 @@ def test_files_are_written(tiny: Tiny, tmp_path: Path) -> None:
     assert math.isclose(tables[0].layer(2).cliff, said["layers"][2]["cliff"], rel_tol=1e-6)
 
 
+def test_calibrated(tiny: Tiny, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("The tide goes out, and comes in again. " * 30)
+    asked = ("atlas", tiny("llama"), "--calibrate", tmp_path / "text.txt", "--tokens", "90")
+    said = facts_of(*asked)
+    assert (said["calibrated_on"], said["tokens"]) == (str(tmp_path / "text.txt"), 90)
+    assert all(0 < row["white_effective_rank"] <= 64 for row in said["rows"])
+    assert all(0 < layer["carry_90"] < layer["carry_99"] <= layer["neurons"] for layer in said["layers"])
+    assert all(sum(layer["shares"]) == pytest.approx(1, rel=1e-3) for layer in said["layers"])
+    assert run(*asked).stdout.splitlines()[-1].startswith("90 tokens for 96 columns")
+    assert run(*asked[:-1], "200").stdout.splitlines()[-1].endswith("or more)")
+
+
 def test_encoders(tmp_path: Path) -> None:
     path = encoders.onnx_encoder(tmp_path / "m.onnx")
     said = facts_of("atlas", path, "--heads", "4")
     assert (said["kind"], said["passing"]["matrices"]["n"], said["passing"]["heads"]["n"]) == ("onnx", 12, 32)
     assert facts_of("atlas", path)["passing"]["heads"]["n"] == 0
     assert "heads pass" not in run("atlas", path).stdout
+    assert "only decoders" in problem_of("atlas", path, "--calibrate", "wiki").what
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from tests.tiny import build
 from trisplit.compress.anatomy import dissect
-from trisplit.compress.atlas import Atlas, Given, survey
+from trisplit.compress.atlas import Atlas, survey
+from trisplit.compress.given import Given
 from trisplit.compress.neurons import neurons
 from trisplit.errors import RequestProblem
 

@@ -8,15 +8,20 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trisplit.cli.options import AsJson
+from trisplit.errors import RequestProblem
 
 if TYPE_CHECKING:
+    from trisplit.compress.anatomy import Anatomy
     from trisplit.compress.atlas import Atlas, Layer, Row
+    from trisplit.compress.given import Calibration
     from trisplit.compress.spectra import Spectrum
     from trisplit.table import Table
 
@@ -34,6 +39,12 @@ def atlas(
     cliff_threshold: Annotated[
         str, typer.Option(metavar="NUMBER|pNN", help="From which σ1/σ2 on it is a cliff; or a percentile.")
     ] = "8",
+    calibrate: Annotated[
+        str | None,
+        typer.Option(metavar="wiki|brown|FILE", help="Also as this text sees it; of wiki and brown, half."),
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=1, help="Of that text, to read.")] = 16_384,
+    threads: Annotated[int, typer.Option(min=1, help="Threads to read with.")] = 1,
     heads: Annotated[
         int | None, typer.Option(min=1, help="Of attention, where the file does not say (ONNX).")
     ] = None,
@@ -58,10 +69,40 @@ def atlas(
     if plot is not None:
         refuse_picture(plot)
     path = _found(model)
-    with bars() as show:
-        made = survey(dissect(path, heads=heads), cliff=cliff_threshold, report=show.advance)
+    anatomy = dissect(path, heads=heads)
+    with ExitStack() as ending:
+        show = ending.enter_context(bars())
+        reading, read = None, 0
+        if calibrate is not None:
+            reading, read = _calibration(anatomy, calibrate, tokens, threads, ending)
+        made = survey(anatomy, reading, cliff=cliff_threshold, report=show.advance)
     written = _write(made, model, path, plot=plot, save=save, embed=embed)
-    _show(model, made, written, rows=rows, as_json=as_json)
+    notes = [*_few(made, read), *(f"written: {file}" for file in written)]
+    facts = {"model": model, "calibrated_on": calibrate, "tokens": read, "written": written}
+    _show(facts, made, notes, rows=rows, as_json=as_json)
+
+
+def _calibration(
+    anatomy: Anatomy, text: str, tokens: int, threads: int, ending: ExitStack
+) -> tuple[Calibration, int]:
+    """What the model is given by a text, and how many tokens of it there are; RequestProblem for encoders."""
+    from trisplit.cli.texts import read_texts
+    from trisplit.compress.calibrate import passages_of
+    from trisplit.compress.given import calibrated
+
+    if anatomy.model is None:
+        raise RequestProblem("only decoders can read a text here", fix="leave --calibrate out")
+    passages = passages_of(anatomy.model.tokenizer(), read_texts(text, "calibration"), tokens)
+    reading = ending.enter_context(calibrated(anatomy.model, passages, threads=threads))
+    return reading, sum(map(len, passages))
+
+
+def _few(made: Atlas, read: int) -> list[str]:
+    """A note when the text has not filled the space that it is judged in."""
+    widest = max(row.columns for row in made.rows)
+    if not 0 < read < widest:
+        return []
+    return [f"{read:,} tokens for {widest:,} columns: whitened ranks and tails say less than they seem to"]
 
 
 def _found(model: str) -> Path:
@@ -93,23 +134,20 @@ def _write(
 # --- what it shows --------------------------------------------------------------------------------
 
 
-def _show(model: str, made: Atlas, written: list[str], *, rows: bool, as_json: bool) -> None:
+def _show(facts: dict[str, Any], made: Atlas, notes: list[str], *, rows: bool, as_json: bool) -> None:
     from trisplit.cli.printing import print_result
     from trisplit.machine import this_machine
 
     if as_json:
-        from dataclasses import asdict
-
-        facts = _facts(model, made) | {"written": written}
-        facts |= {"machine": asdict(this_machine()), "command": shlex.join(["trisplit", *sys.argv[1:]])}
-        print(json.dumps(facts))
+        facts |= _facts(made) | {"machine": asdict(this_machine())}
+        print(json.dumps(facts | {"command": shlex.join(["trisplit", *sys.argv[1:]])}))
         return
     lines = [
         f"{k} of {n} {what} pass (σ1/σ2 of {made.threshold:.3g} or more)"
         for what, (k, n) in _passing(made).items()
         if n
     ]
-    print_result(None, list(_tables(made, rows=rows)), [*lines, *(f"written: {file}" for file in written)])
+    print_result(None, list(_tables(made, rows=rows)), [*lines, *notes])
 
 
 def _passing(made: Atlas) -> dict[str, tuple[int, int]]:
@@ -121,14 +159,13 @@ def _passing(made: Atlas) -> dict[str, tuple[int, int]]:
     }
 
 
-def _facts(model: str, made: Atlas) -> dict[str, Any]:
+def _facts(made: Atlas) -> dict[str, Any]:
     return {
-        "model": model,
         "kind": made.kind,
         "threshold": _number(made.threshold),
         "passing": {what: {"k": k, "n": n} for what, (k, n) in _passing(made).items()},
         "rows": [_row_facts(made, row) for row in made.rows],
-        "layers": [_layer_facts(made, layer) for layer in made.layers],
+        "layers": [_layer_facts(made, layer) | _shares(layer) for layer in made.layers],
     }
 
 
@@ -166,6 +203,11 @@ def _layer_facts(made: Atlas, layer: Layer) -> dict[str, Any]:
         facts |= {"neurons": len(layer.neurons.shares)}
         facts |= {f"carry_{share}": layer.neurons.carrying(share / 100) for share in (90, 99)}
     return facts
+
+
+def _shares(layer: Layer) -> dict[str, Any]:
+    """Of every neuron, to four digits; nothing without calibration."""
+    return {"shares": [float(f"{share:.4g}") for share in layer.neurons.shares]} if layer.neurons else {}
 
 
 def _tables(made: Atlas, *, rows: bool) -> Iterator[Table]:

@@ -106,6 +106,7 @@ def evaluate(
 
 
 def _exam(model: Model, reading: Reading, questioning: Questioning) -> Exam:
+    from trisplit.cli.texts import called, read_texts
     from trisplit.compress.evaluate import Exam
     from trisplit.compress.passages import passages
 
@@ -114,35 +115,11 @@ def _exam(model: Model, reading: Reading, questioning: Questioning) -> Exam:
     names = reading.text or ([] if questioning.questions else ["wiki"])
     scorings = _scorings(questioning.scoring)
     return Exam(
-        texts={_called(name): passages(tokenizer, _texts(name), **how) for name in names},
+        texts={called(name): passages(tokenizer, read_texts(name, "held-out"), **how) for name in names},
         questions=_questions(questioning),
         shots=questioning.shots,
         scorings=scorings,
     )
-
-
-def _called(name: str) -> str:
-    from trisplit.cli.typed import TEXTS
-
-    return name if name in TEXTS else Path(name).name
-
-
-def _texts(name: str) -> list[str]:
-    """The held-out half of a text to fetch; all of a file, of articles if it has lines of them."""
-    from trisplit.assets import held_out, read_articles
-    from trisplit.cli.names import fetched
-    from trisplit.cli.typed import TEXTS
-
-    if name in TEXTS:
-        return [article.text for article in held_out(read_articles(fetched(name)))]
-    path = Path(name)
-    if path.suffix == ".jsonl":
-        return [article.text for article in read_articles(path)]
-    try:
-        return [path.read_text(encoding="utf-8")]
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"the text {name} cannot be read: {error}"
-        raise RequestProblem(what, fix=f"name a file of text, or one of {', '.join(TEXTS)}") from None
 
 
 def _scorings(text: str) -> list[Scoring]:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 import numpy as np
 
 from trisplit.compress.anatomy import GIVEN, Anatomy, Part, Role, head_rows
+from trisplit.compress.given import Calibration, Given
 from trisplit.compress.neurons import Neurons, neurons
 from trisplit.compress.reading import Report, silent
 from trisplit.compress.spectra import Doubles, Spectrum, root, singular_values, spectrum
@@ -28,18 +29,6 @@ FFN: Final[tuple[Role, ...]] = ("gate", "up", "down")
 _ENTRY: Final = 0.2
 _EXIT: Final = 0.8
 _LOWEST: Final = 10  # percent of the layers
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a matrix was given while a text was read: E[xxᵀ] [n, n] and E[x] [n]."""
-
-    gram: Doubles
-    mean: Doubles
-
-
-# What the matrices of a layer were given, by our names for them; asked for layer after layer.
-Calibration = Callable[[int], Mapping[str, Given]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
