@@ -84,6 +84,12 @@ def test_whether_a_script_can_see_where_it_lies(source: bytes, seen: bool, tmp_p
         (b"1", {"LD_PRELOAD": "x.so"}, "LD_PRELOAD"),
         (b"1", {"FORCE_COLOR": "1"}, "FORCE_COLOR"),
         (b"1;\nimport('fs')", {}, "at line 2"),
+        (b"super(); super.m(1); super . m (); superb.x = 1; 'super'", {}, ""),
+        (b"\n\nsuper.x = 1", {}, "at line 3"),
+        (b"super['x'] = 1", {}, "super"),
+        (b"super /* */ .x = 1", {}, "super"),
+        ("super\u00a0\ufeff.x".encode(), {}, "super"),
+        (b"[super.x] = [1]; super.x()", {}, "super"),
     ],
 )
 def test_impure_at_sight(source: bytes, variables: dict[str, str], why: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.scripts.corpus import EITHER, IMPURE, IMPURE_MODULES, MODULES, PURE
+from tests.scripts.evasions import EVASIONS
 from tests.scripts.worlds import NODE, needs_node, reference
 from trisplit.cache.entry import STDERR, Entry
 from trisplit.cache.store import open_store
@@ -91,6 +92,15 @@ def test_no_script_of_the_corpus_is_kept_falsely(name: str, tmp_path: Path, node
     assert bool(outcome.impure) == (name in IMPURE) or name in EITHER, outcome.impure
     if not outcome.impure:
         refuse_a_lie(outcome, tmp_path, 3)
+
+
+@needs_node
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVASIONS)
+def test_no_evasion_is_kept_falsely(name: str, tmp_path: Path, node: Node) -> None:
+    outcome = tried(EVASIONS[name], tmp_path, node)
+    if not outcome.impure:
+        refuse_a_lie(outcome, tmp_path, 2)
 
 
 @needs_node

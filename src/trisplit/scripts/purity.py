@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,11 @@ _HARMLESS = ("NODE_ENV", "NODE_VERSION", "NODE_HOME", "NODE_REPL_HISTORY", "NODE
 
 # A script that does not mention these cannot see where it lies. A backslash could spell any of them.
 _PLACE = (b"__filename", b"__dirname", b"arguments", b"\\u")
+
+# `super.x = 1` defines x on `this` without asking it, and that may be the global object. Calls are harmless.
+_SPACE = r"[\s\ufeff]*"
+_CALL = rf"\.{_SPACE}[A-Za-z0-9_$]+{_SPACE}\("
+_THROUGH_SUPER = re.compile(rf"\bsuper\b(?!{_SPACE}{_CALL}){_SPACE}[.\[/]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,10 @@ def impure_at_sight(script: Script, around: Surroundings) -> str:
     if b"import" in script.source:
         line = script.source[: script.source.index(b"import")].count(b"\n") + 1
         return f"mentions import, at line {line}: what it would load is not part of its name"
+    text = script.source.decode(errors="replace")
+    if through_super := _THROUGH_SUPER.search(text):
+        line = text[: through_super.start()].count("\n") + 1
+        return f"uses super for more than calls, at line {line}: it could write past what guards the globals"
     if b"node_modules" in bytes(script.path):
         return "lies in node_modules"
     return ""
