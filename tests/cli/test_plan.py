@@ -199,6 +199,13 @@ def test_what_starts_ahead_is_taken_off(tiny: Build) -> None:
     assert "overlap: layers 1-3 start ahead on x+attn" in said
 
 
+def test_what_starts_ahead_may_cost_more_than_it_saves(tiny: Build) -> None:
+    words = ("plan", tiny("llama"), "--stations", "3", "--one-way-ms", "0", "--stage-ms", "9,1,1")
+    facts = facts_of(*words, "--cut", "thirds", "--overlap", "all")
+    assert facts["predicted"]["ahead_ms"] == pytest.approx(4 * (9 + 1 + 1) - (4 + 3) * 9)
+    assert facts["notes"][0].endswith("and 19.0 ms that starting ahead costs")
+
+
 def test_explained_every_plan_of_thirds_has_it_and_the_lever_is_of_the_same_layers(tiny: Build) -> None:
     facts = facts_of("plan", tiny("llama"), *MEASURED, "--explain", "--overlap", "1,3")
     taken_off = {(o["cut"], o["topology"]): o["predicted"]["ahead_ms"] for o in facts["options"]}

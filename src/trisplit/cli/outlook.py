@@ -90,8 +90,10 @@ class Outlook:
             return [counted, *self._ahead()]
         legs = f"legs {predicted.wire_ms + predicted.late_ms:,.1f} ms"
         between = f", between stages {predicted.other_ms:,.1f} ms" if predicted.other_ms else ""
-        if predicted.ahead_ms:
+        if predicted.ahead_ms > 0:
             between += f", less {predicted.ahead_ms:,.1f} ms of attention that starts ahead"
+        elif predicted.ahead_ms:
+            between += f", and {-predicted.ahead_ms:,.1f} ms that starting ahead costs"
         said = [
             f"predicted: {predicted.ms:,.1f} ms a token, {predicted.tok_per_s:.3g} tok/s: "
             f"{legs}, stages {predicted.compute_ms:,.1f} ms{between}",

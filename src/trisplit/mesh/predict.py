@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from trisplit.errors import RequestProblem
 from trisplit.mesh.cuts import StageCost, runs_beside
-from trisplit.mesh.overlap import Early
-from trisplit.mesh.plan import Plan
+from trisplit.mesh.overlap import Ahead, Early
+from trisplit.mesh.plan import Plan, Share
 from trisplit.models.config import Kind
 
 COORDINATOR: Final = "coordinator"
@@ -72,7 +72,7 @@ class Prediction:
 
     `late_ms` is waited for residuals whose direct link is longer than the way through gate_up, and for
     attentions of parallel blocks that take longer than the gate_up beside them. `ahead_ms` is what layers
-    that start ahead take off: of the attention in `compute_ms`.
+    that start ahead take off the attention in `compute_ms`; below 0 where it costs more.
     """
 
     legs: int
@@ -109,15 +109,26 @@ def predict(plan: Plan, measured: Measured) -> Prediction:
         compute_ms=compute,
         late_ms=late,
         other_ms=measured.other_ms,
-        ahead_ms=saved_ms(plan, measured),
+        ahead_ms=_saved_ms(plan, measured, wire + compute + late),
     )
 
 
-def saved_ms(plan: Plan, measured: Measured) -> float:
-    """What layers that start ahead take off a token of this plan."""
+def _saved_ms(plan: Plan, measured: Measured, token_ms: float) -> float:
+    """What layers that start ahead take off a token of so much; no station is done before all its runs."""
     if plan.ahead is None:
         return 0.0
-    return _at_the_end_ms(replace(plan, ahead=None), measured) - _at_the_end_ms(plan, measured)
+    saved = _at_the_end_ms(replace(plan, ahead=None), measured) - _at_the_end_ms(plan, measured)
+    return min(saved, token_ms - max(_busy_ms(share, plan.ahead, measured) for share in plan.shares))
+
+
+def _busy_ms(share: Share, ahead: Ahead, measured: Measured) -> float:
+    """What a station runs for a token: its stages, and attentions once more whose keys are made anew."""
+    again = ahead.layers if ahead.early.kv == "canonical" else ()
+    return sum(
+        measured.run_ms(share.station, stage.kind)
+        * (1 + (stage.kind == "attention" and stage.layer in again))
+        for stage in share.stages
+    )
 
 
 def _at_the_end_ms(plan: Plan, measured: Measured) -> float:
