@@ -141,6 +141,17 @@ def test_a_profile_of_a_model_says_how_stations_differ(tiny: Build, tmp_path: Pa
         ("--stations many", RequestProblem, "--stations many makes no sense"),
         ("--stations 127.0.0.1:99999", RequestProblem, "port 99999 does not exist"),
         ("--stations 127.0.0.1:1,127.0.0.1:1", RequestProblem, "station 127.0.0.1:1 is named twice"),
+        (
+            "--stations 127.0.0.1:1 --one-way-ms 3",
+            RequestProblem,
+            "the links of stations that run are measured",
+        ),
+        (
+            "--stations 127.0.0.1:1 --memory 1GB,1GB",
+            RequestProblem,
+            "--memory states 2 limits for 1 stations",
+        ),
+        ("--stations 127.0.0.1:1 --cut third", UnknownName, "no cut is named 'third'"),
         ("--stations 127.0.0.1:1", PeerProblem, "the coordinator has no link to station s1 at 127.0.0.1:1"),
         ("--save /nowhere/at/all.toml", RequestProblem, "profile /nowhere/at/all.toml cannot be written"),
         ("--stations 0", RequestProblem, "--stations 0 makes no sense"),

@@ -164,3 +164,15 @@ def test_only_a_station_that_holds_nothing_is_asked() -> None:
             await link.close()
 
     asyncio.run(story())
+
+
+def test_who_has_measured_and_left_is_not_kept() -> None:
+    async def story() -> None:
+        target = Station("s2")
+        async with waiting("s1") as one, station(target.accept) as server:
+            await asked(one, Gauge(f"127.0.0.1:{server.port}", 1, 5000))
+            async with asyncio.timeout(TIME_S):
+                while target._upstream:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(story())

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from trisplit.mesh.shadow import Shadow
     from trisplit.models.model import Model
 
-app = typer.Typer(help="Judge a lever: ON, or OFF and why. Nothing is changed.", no_args_is_help=True)
+app = typer.Typer(
+    help="Judge a lever: ON, or OFF and why. Nothing is changed but by --mesh.", no_args_is_help=True
+)
 
 _TEXTS = ("wiki", "brown")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,13 +10,12 @@ import typer
 
 from trisplit.cli.options import AsJson, Context, DtypeOption, Trusting
 from trisplit.cli.printing import print_result
-from trisplit.cli.typed import addresses_typed, one_dtype
+from trisplit.cli.typed import one_dtype
 from trisplit.cli.unfold import unfolded
 from trisplit.errors import RequestProblem
 
 if TYPE_CHECKING:
-    from trisplit.mesh.clocking import StageTimes
-    from trisplit.mesh.distances import Distances
+    from trisplit.cli.planning import Wish
     from trisplit.mesh.trust import Trust
 
 
@@ -75,14 +74,11 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose cut, topology and order of stations by predicted time; nothing is loaded."""
+    """Choose cut, topology and order of stations by predicted time; nothing is loaded unless measured."""
     from trisplit.cli import planning
 
     if measure_stages and (stage_ms is not None or ends_ms is not None):
         raise RequestProblem("stages are measured, and typed as well", fix="leave one of both out")
-    distances, times = _measured(
-        model, addresses_typed(stations or ""), dtype, trusting.trust(), rounds, measure_stages
-    )
     wish = planning.Wish(
         model=model,
         stations=stations,
@@ -96,34 +92,31 @@ def plan(
         dtype=dtype,
         context=context,
         overlap=overlap,
-        distances=distances,
-        times=times,
     )
+    if measure_stages and not (wish.addresses and model):
+        what = "stages are measured with a model that running stations load"
+        raise RequestProblem(what, fix="name the model, and the stations by their addresses")
+    if wish.addresses:
+        planning.understood(wish)  # or refused, before anybody is asked
+        wish = _measured(wish, trusting.trust(), rounds, with_stages=measure_stages)
     seen = planning.outlook(wish, explain=explain)
     if save is not None:
         planning.keep(seen.profile, save)
     print_result(seen.as_json() if as_json else None, seen.tables(), seen.lines())
 
 
-def _measured(
-    model: str, places: Mapping[str, str], dtype: str, trust: Trust, rounds: int, with_stages: bool
-) -> tuple[Distances | None, StageTimes | None]:
-    """What stations that run have measured; nothing where none are named."""
-    if with_stages and not (places and model):
-        what = "stages are measured with a model that running stations load"
-        raise RequestProblem(what, fix="name the model, and the stations by their addresses")
-    if not places:
-        return None, None
+def _measured(wish: Wish, trust: Trust, rounds: int, *, with_stages: bool) -> Wish:
+    """The wish, with what its stations have measured."""
     import uvloop
 
     from trisplit.cli.measuring import measured
     from trisplit.cli.names import find_model
     from trisplit.models.model import open_model
 
-    opened = open_model(find_model(model)) if model else None  # to be refused before anybody is asked
-    distances = uvloop.run(measured(places, trust, rounds))
-    if opened is None or not with_stages:
-        return distances, None
+    distances = uvloop.run(measured(wish.addresses, trust, rounds))
+    if not with_stages:
+        return replace(wish, distances=distances)
     from trisplit.cli.clocking import clocked
 
-    return distances, uvloop.run(clocked(opened, distances, trust, one_dtype(dtype)))
+    clocking = clocked(open_model(find_model(wish.model)), distances, trust, one_dtype(wish.dtype))
+    return replace(wish, distances=distances, times=uvloop.run(clocking))

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from trisplit.cli.names import find_model
 from trisplit.cli.outlook import Outlook, Subject
 from trisplit.cli.overlap import NONE, ahead_typed
+from trisplit.cli.typed import addresses_typed
 from trisplit.errors import RequestProblem, UnknownName
 from trisplit.mesh.choose import Choice, Placements, choose
 from trisplit.mesh.costs import ends_costs, stage_costs
@@ -66,15 +67,25 @@ class Wish:
     distances: Distances | None = None
     times: StageTimes | None = None
 
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Of stations that run, by name; none where their number was typed."""
+        return addresses_typed(self.stations or "")
 
-def outlook(wish: Wish, *, explain: bool) -> Outlook:
-    """The plan to take and what else there would be; any Problem of a wish that cannot be met."""
+
+def understood(wish: Wish) -> tuple[Profile, Subject, list[Room]]:
+    """What is to be planned for what, or the Problem of words that make no sense, whatever is measured."""
     for kind, name, known in (("cut", wish.cut, CUTS), ("topology", wish.topology, TOPOLOGIES)):
         if name is not None and name not in known:
             raise UnknownName(kind, name, known)
     profile = _profile(wish)
     subject = _subject(wish, profile)
-    rooms = _rooms(wish, profile, knows_bytes=subject.context is not None)
+    return profile, subject, _rooms(wish, profile, knows_bytes=subject.context is not None)
+
+
+def outlook(wish: Wish, *, explain: bool) -> Outlook:
+    """The plan to take and what else there would be; any Problem of a wish that cannot be met."""
+    profile, subject, rooms = understood(wish)
     cuts = [wish.cut] if wish.cut else list(CUTS)
     topologies = [wish.topology] if wish.topology else list(TOPOLOGIES)
     ahead = ahead_typed(wish.overlap, subject.layers, subject.model, subject.dtype or "f32")
@@ -150,7 +161,7 @@ class _Desk:
 def _profile(wish: Wish) -> Profile:
     """What the file says, and over it what was typed."""
     profile = read_profile(wish.profile) if wish.profile else Profile()
-    if wish.one_way_ms is not None and wish.distances is not None:
+    if wish.one_way_ms is not None and wish.addresses:
         what = "the links of stations that run are measured, and --one-way-ms says how long they are"
         raise RequestProblem(what, fix="leave it out, or say how many stations there are")
     if wish.one_way_ms is not None:
@@ -228,7 +239,7 @@ def _subject(wish: Wish, profile: Profile) -> Subject:
 
 def _rooms(wish: Wish, profile: Profile, *, knows_bytes: bool) -> list[Room]:
     """The stations asked for, named s1, s2, …"""
-    if wish.stations is not None and wish.memory is not None and wish.distances is None:
+    if wish.stations is not None and wish.memory is not None and not wish.addresses:
         raise RequestProblem(
             "--stations and --memory both say how many stations there are", fix="give one of them"
         )
@@ -237,8 +248,8 @@ def _rooms(wish: Wish, profile: Profile, *, knows_bytes: bool) -> list[Room]:
     limits: list[int | None] = [None] * _count(wish, profile)
     if wish.memory is not None:
         limits = [parse_size(limit) for limit in wish.memory.split(",")]
-    if wish.distances is not None and len(limits) != len(wish.distances.addresses):
-        what = f"--memory states {len(limits)} limits for {len(wish.distances.addresses)} stations"
+    if wish.addresses and len(limits) != len(wish.addresses):
+        what = f"--memory states {len(limits)} limits for {len(wish.addresses)} stations"
         raise RequestProblem(what, fix="state one for each, or leave it out: it is measured")
     names = [f"s{i}" for i in range(1, len(limits) + 1)]
     rooms = profile.rooms(names, limits)
@@ -247,8 +258,8 @@ def _rooms(wish: Wish, profile: Profile, *, knows_bytes: bool) -> list[Room]:
 
 def _count(wish: Wish, profile: Profile) -> int:
     """How many stations."""
-    if wish.distances is not None:
-        return len(wish.distances.addresses)
+    if wish.addresses:
+        return len(wish.addresses)
     typed = str(profile.stations or STATIONS) if wish.stations is None else wish.stations
     if not (typed.isascii() and typed.isdecimal() and 1 <= int(typed[:9]) <= MOST_STATIONS):
         fix = f"use 1 to {MOST_STATIONS}, or the addresses of running stations"

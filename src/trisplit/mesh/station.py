@@ -95,6 +95,8 @@ class Station:
             link.on_activation = lambda said: self._take(said) if mesh == self._mesh else None
             self._upstream[link.hello.name] = link
             await link.wait_closed()
+            if self._upstream.get(link.hello.name) is link:
+                del self._upstream[link.hello.name]
         elif self._coordinator is not None:
             await link.close_with(
                 PeerProblem(
