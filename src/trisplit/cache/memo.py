@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
-import os
-import platform
 import sys
 import typing
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import distributions
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
+from trisplit.cache.code import code_of, machine
 from trisplit.cache.entry import STDOUT, Entry, Frame
 from trisplit.cache.key import Impure, Key, key_of
 from trisplit.cache.recall import Stopwatch, put_down, recall, remember
 from trisplit.cache.store import Store, open_store
 from trisplit.errors import RequestProblem
-from trisplit.machine import cpu_kind, usable_cores
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 SURFACE = "memo"
-
-# What libraries for matrices look at: sums in another order end in other bits.
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_CORETYPE")
 
 
 def memo(function: Callable[P, R]) -> Callable[P, R]:
@@ -46,7 +38,7 @@ def memo(function: Callable[P, R]) -> Callable[P, R]:
     if "return" not in function.__annotations__:
         raise TypeError(f"{function.__qualname__} does not say what it returns")
     signature = inspect.signature(function)
-    code = _code_of(function)
+    code = code_of(function.__module__)
 
     @functools.wraps(function)
     def remembered(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -73,7 +65,7 @@ def _answered(store: Store, function: Callable[..., R], code: str, bound: inspec
     value = function(*bound.args, **bound.kwargs)
     entry = Entry(surface=SURFACE, label=label, cpu_us=watch.cpu_us, wall_us=watch.wall_us)
     packed = _encoded(value, returns)
-    if isinstance(key, Impure) or packed is None or code != _code_of(function):
+    if isinstance(key, Impure) or packed is None or code != code_of(function.__module__):
         put_down(store, entry)
     else:
         remember(store, key, replace(entry, frames=(Frame(STDOUT, packed),)))
@@ -84,29 +76,7 @@ def _key(function: Callable[..., Any], label: str, code: str, bound: inspect.Bou
     if not code:
         return Impure("the function has no source to name it by")
     which = (label, function.__code__.co_firstlineno)
-    return key_of(SURFACE, function=which, code=code, machine=_machine(), arguments=dict(bound.arguments))
-
-
-def _code_of(function: Callable[..., Any]) -> str:
-    """A digest of the sources of the function's package as they are on disk; empty where there are none."""
-    module = sys.modules[function.__module__]
-    if not getattr(module, "__file__", None):
-        return ""
-    file, digest = Path(str(module.__file__)), hashlib.sha256()
-    names = function.__module__.split(".")
-    folder = file.parents[len(names) - (1 if file.name == "__init__.py" else 2)] if len(names) > 1 else None
-    for path in [file] if folder is None else sorted(folder.rglob("*.py")):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(folder or file.parent)} {len(content)}\n".encode() + content)
-    return digest.hexdigest()
-
-
-@functools.cache
-def _machine() -> tuple[Any, ...]:
-    """What else decides the bits: Python, libraries, processor, cores."""
-    libraries = sorted({f"{d.metadata['Name']} {d.version}" for d in distributions()})
-    threads = [f"{name}={os.environ[name]}" for name in _THREADS if name in os.environ]
-    return sys.version, platform.machine(), cpu_kind(), usable_cores(), threads, libraries
+    return key_of(SURFACE, function=which, code=code, machine=machine(), arguments=dict(bound.arguments))
 
 
 def _encoded(value: Any, returns: Any) -> bytes | None:

@@ -37,6 +37,9 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given again.")] = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past the model's own end.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Also run in one process and compare.")] = False,
+    cached: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Replay the answer if it was given before; keep it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue a prompt: in this process, split over stations, or by a mesh that is up."""
@@ -44,7 +47,7 @@ def generate(
 
     from trisplit.models.wish import Wish
 
-    asked = _prompt_for_mesh(model, prompt, running, check) if mesh else prompt
+    asked = _prompt_for_mesh(model, prompt, running, check, cached) if mesh else prompt
     if asked is None:
         raise RequestProblem("no prompt was given", fix="write it after the model")
     wish = Wish(
@@ -63,19 +66,18 @@ def generate(
     from trisplit.cli import asking
 
     where = running.settings(trusting)
-    answered = uvloop.run(asking.ask(model, wish, where, check=check, as_json=as_json))
+    answered = uvloop.run(asking.ask(model, wish, where, check=check, as_json=as_json, cached=cached))
     if answered.identical_to_one_machine is False and not answered.identity_withheld:
         raise typer.Exit(1)
 
 
-def _prompt_for_mesh(first: str, second: str | None, running: Running, check: bool) -> str:
+def _prompt_for_mesh(first: str, second: str | None, running: Running, check: bool, cached: bool) -> str:
     """The one argument there is with --mesh. RequestProblem for what only makes sense without."""
     if second is not None:
         what = "a model was given, and a mesh has its own"
         raise RequestProblem(what, fix="leave the model out, or --mesh")
     given = [f"--{field.name}" for field in fields(running) if getattr(running, field.name) != field.default]
-    if check:
-        given.append("--check")
+    given += [word for word, is_given in (("--check", check), ("--cache", cached)) if is_given]
     if given:
         what = f"{', '.join(given)} cannot be chosen with --mesh: it was brought up with its own"
         raise RequestProblem(what, fix="leave it out, or bring up another mesh")

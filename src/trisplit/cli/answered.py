@@ -39,6 +39,7 @@ class Answered:
     identity_withheld: str | None = None
     tokens_alike: int | None = None
     overlap: Overlap | None = None
+    from_cache: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The same facts as the table."""
@@ -67,6 +68,8 @@ class Answered:
 
     def summary(self) -> Sequence[str]:
         """The lines under the table."""
+        if self.from_cache:
+            return [f"ended by {self.ending}", "from the cache: nothing was computed"]
         speed = (
             "one token only: no speed to tell"
             if self.ms_per_token is None or self.tok_per_s is None
@@ -104,6 +107,7 @@ def show(answered: Answered, *, as_json: bool) -> None:
         return
     console = Console(stderr=True)
     console.print()
-    console.print(answered.table())
+    if answered.stations:
+        console.print(answered.table())
     for line in answered.summary():
         console.print(line, highlight=False)

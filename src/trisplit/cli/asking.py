@@ -12,6 +12,7 @@ from trisplit.cli.engines import Engine, Settings, alone, engine
 from trisplit.cli.names import find_model
 from trisplit.cli.overlap import Overlap
 from trisplit.cli.progress import bars
+from trisplit.cli.replaying import Replays
 from trisplit.cli.talking import common_prefix
 from trisplit.mesh.facts import mixed
 from trisplit.models.generation import Generation, Request
@@ -20,14 +21,21 @@ from trisplit.models.tokenizer import Tokenizer
 from trisplit.models.wish import Wish
 
 
-async def ask(name: str, wish: Wish, where: Settings, *, check: bool, as_json: bool) -> Answered:
+async def ask(
+    name: str, wish: Wish, where: Settings, *, check: bool, as_json: bool, cached: bool = False
+) -> Answered:
     """The whole way of `trisplit generate`."""
     model = open_model(find_model(name))
     tokenizer = model.tokenizer()
     request = wish.request(tokenizer)
     # What cannot be answered is refused before anything is loaded.
     Generation(request, tokenizer.detokenizer(), context_for(model.config, where.context))
-    answered = await _answer(model, where, request, tokenizer, aloud=not as_json)
+    replays = Replays.of(model, where, request) if cached and not check else None
+    answered = replays.answer(tokenizer, aloud=not as_json) if replays else None
+    if answered is None:
+        answered = await _answer(model, where, request, tokenizer, aloud=not as_json)
+        if replays:
+            replays.keep(answered, name)
     if check:
         answered = _compared(answered, model, where, request, tokenizer)
     show(answered, as_json=as_json)
