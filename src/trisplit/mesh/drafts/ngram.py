@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trisplit.mesh.drafts.draft import Asked, Source, weightless
 
 SHORTEST: Final = 2
-"""Ids that must match: one alone is mostly a comma or an article, after which anything may come."""
+"""Ids that must match: on new text of SmolLM2, 3 of 10 guesses after one id are right, 5 of 10 after two."""
 LONGEST: Final = 32
 """Ids after which matches count as equally long."""
 
