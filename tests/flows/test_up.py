@@ -30,6 +30,7 @@ from trisplit.models.sampling import Sampling
 from trisplit.wire.questions import How, Question, Reported, Token, Waiting
 
 CONTEXT, SESSIONS, STATIONS = 1024, 8, 4
+ENDLESS = 16 * CONTEXT  # tokens nobody waits for: an answer that is still under way when it is looked at
 LAYERS, LONG = 12, 300
 COMMAND = [sys.executable, "-W", "error", "-m", "trisplit"]
 HOW = (Sampling(), Sampling(temperature=0.8, top_k=40, repetition_penalty=1.1, seed=5))
@@ -88,7 +89,7 @@ def brought_up(*arguments: str | Path, patch: str = "") -> Iterator[Up]:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tiny, of many layers: slow enough for things to happen in the middle of an answer."""
     folder = tmp_path_factory.mktemp("up") / "model"
-    return build("llama", folder, layers=LAYERS, max_position_embeddings=2 * CONTEXT)
+    return build("llama", folder, layers=LAYERS, max_position_embeddings=ENDLESS)
 
 
 @pytest.fixture(scope="module")
@@ -361,10 +362,10 @@ def test_status_says_what_is_there(mesh: Up, model: Path) -> None:
 
 
 def test_down_leaves_nothing_and_tells_who_is_under_way(model: Path) -> None:
-    with brought_up(model, "--stations", "2", "--spares", "1", "--context", str(CONTEXT)) as up:
+    with brought_up(model, "--stations", "2", "--spares", "1", "--context", str(ENDLESS)) as up:
         stations = children(up.process.pid)
         assert len(stations) == 3
-        words = ("--max-tokens", str(CONTEXT), "--ignore-eos", "the weights")
+        words = ("--max-tokens", str(ENDLESS), "--ignore-eos", "the weights")
         asking = started("generate", "--mesh", up.address, *words)
         assert asking.stdout is not None
         asking.stdout.read(3)
