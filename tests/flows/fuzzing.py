@@ -109,7 +109,7 @@ def words_of(mesh: Coordinator, stream: Stream) -> list[Said]:
     number = stream.number
     rows = [_rows(mesh, number, at, n) for at, n in ((0, 1), (0, 3), (7, 2))]
     how = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.0, "repetition_penalty": 1.1, "seed": 5}
-    sample = Sample(number, 0, (5, 6, 7), **how, end=CONTEXT, stop_ids=())  # type: ignore[arg-type]
+    sample = Sample(number, 0, (5, 6, 7), **how, end=CONTEXT, stop_ids=(), drafts="none")  # type: ignore[arg-type]
     load = Stock(mesh.model, "f32", "auto").order(mesh.plan.groups, mesh._members.how)
     orders = (sample, Fence(number, 1), Close(number), Open(number + 1), Ask(), EXAMPLES["Recall"], Ping(1))
     return [*rows, *rows, *orders, load, Adopt(load), EXAMPLES["Join"]]

@@ -69,7 +69,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 def attention(model: Model, kv: Kv = "canonical") -> Held:
     """One attention that starts ahead, on a station of its own."""
     here = holding(model, [[Stage(1, "attention")]])
-    here.join(Join((Way(0, 1, False, ""),), 9, "s", (), (0,), kv == "canonical", False))
+    here.join(Join((Way(0, 1, False, ""),), 9, "s", (), (0,), kv == "canonical", False, ()))
     return here
 
 
@@ -187,7 +187,7 @@ def test_a_prompt_and_who_does_not_start_ahead_wait_for_nothing(model: Model) ->
 @pytest.mark.parametrize("change", [{"flags": 0}, {"group": 1}])
 def test_an_early_row_nobody_waits_for_is_refused(change: dict[str, int], model: Model) -> None:
     here = holding(model, [[Stage(1, "attention")], [Stage(2, "attention")]])
-    here.join(Join((), 9, "s", (), (0,), True, False))
+    here.join(Join((), 9, "s", (), (0,), True, False, ()))
     with pytest.raises(PeerProblem, match="does not start ahead"):
         here.take(msgspec.structs.replace(token(rows(model, 1), 0, early=True), **change))
 
@@ -211,4 +211,4 @@ def test_only_attention_by_itself_starts_ahead(model: Model, tiny: Tiny) -> None
         holding(open_model(neox), [[Stage(0, "attention")]]),
     ):
         with pytest.raises(PeerProblem, match="no attention that could start ahead"):
-            here.join(Join((), 9, "s", (), (0,), True, False))
+            here.join(Join((), 9, "s", (), (0,), True, False, ()))

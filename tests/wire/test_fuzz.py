@@ -15,7 +15,7 @@ from trisplit.wire.session import BROKEN, CLOSED, MAX_STREAMS, QUESTION_OF, Said
 
 STREAM = (
     " caller:Open called:Opened caller:Activation called:Activation caller:Sample called:Sampling"
-    " caller:Activation caller:Fence called:Activation caller:Close called:Closed"
+    " caller:Drafted caller:Activation caller:Fence called:Activation caller:Close called:Closed"
 )
 DIALOGUES = {
     "coordinator": (
@@ -24,7 +24,7 @@ DIALOGUES = {
         JOINED + QUESTIONS + " called:Facts called:Pong caller:Pong caller:Recall called:Recalled" + STREAM,
     ),
     "station": (
-        "caller:Hello called:Welcome" + " caller:Activation" * 8 + " caller:Ping called:Pong",
+        "caller:Hello called:Welcome" + " caller:Activation caller:Fence" * 4 + " caller:Ping called:Pong",
         PROVED + " called:Welcome" + " caller:Activation" * 8,
     ),
     "client": (

@@ -98,7 +98,7 @@ COORDINATOR_PLACES = {
     ),
     "open": (
         JOINED + " caller:Open called:Opened",
-        f"Activation Sample Fence Resume Close {ADOPTING} Ask Survey Recall Ping",
+        f"Activation Sample Drafted Fence Resume Close {ADOPTING} Ask Survey Recall Ping",
         f"Activation Sampling Resumed {ADOPTED} Ping",
     ),
     "closing": (
@@ -118,9 +118,9 @@ STATION_PLACES = {
     "challenged": (CHALLENGED, "Proof", ""),
     "proving": (CHALLENGED + " caller:Proof", "", "Counterproof"),
     "proved": (PROVED, "", "Welcome"),
-    "flowing": ("caller:Hello called:Welcome", "Activation Ping", "Ping"),
-    "flowing by a secret": (PROVED + " called:Welcome", "Activation Ping", "Ping"),
-    "asked": ("caller:Hello called:Welcome caller:Ping called:Ping", "Activation Pong", "Pong"),
+    "flowing": ("caller:Hello called:Welcome", "Activation Fence Ping", "Ping"),
+    "flowing by a secret": (PROVED + " called:Welcome", "Activation Fence Ping", "Ping"),
+    "asked": ("caller:Hello called:Welcome caller:Ping called:Ping", "Activation Fence Pong", "Pong"),
 }
 
 IDLE = "caller:Hello called:Welcome"

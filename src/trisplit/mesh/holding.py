@@ -14,12 +14,12 @@ from trisplit.errors import OwnProblem, PeerProblem
 from trisplit.mesh.flow import Flow
 from trisplit.mesh.group import LoadedGroup
 from trisplit.mesh.rows import Stream, Work
-from trisplit.mesh.tail import Tail
+from trisplit.mesh.tail import Chosen, Tail
 from trisplit.mesh.turns import Turns
 from trisplit.models.session import Floats, Row
 from trisplit.wire.frame import DECODED, F32, IDS, ROW_BY_ROW, SAME_VERSION, Activation
 from trisplit.wire.losses import Seen, Surveyed
-from trisplit.wire.messages import Join, Visit
+from trisplit.wire.messages import Drafted, Fence, Join, Visit
 
 MOST_WAITING: Final = 2  # times the rows of a sequence, for each group
 MOST_WAITING_RESUMED: Final = 8  # where a past comes again, with what it has overwritten
@@ -137,6 +137,12 @@ class Held:
             self.turns.forget_void()
             stream.tail = tail
 
+    def draft(self, said: Drafted) -> None:
+        """Tells the tail which ids are fed though it has not chosen them."""
+        stream = self.streams.get(said.stream)
+        if stream is not None and stream.tail is not None:
+            stream.tail.draft(said.epoch, said.position, said.ids)
+
     # --- frames ---
 
     def take(self, said: Activation) -> None:
@@ -182,8 +188,10 @@ class Held:
             return 0.0
         return said.rows * self._ms_a_row.get((said.group, said.rows > 1), 0.0)
 
-    def run(self, works: Sequence[Work]) -> list[Activation]:
-        """Runs what `next` returned; the frames to send on, with payloads that the next run overwrites.
+    def run(self, works: Sequence[Work]) -> list[Activation | Fence]:
+        """Runs what `next` returned; what to send on, with payloads that the next run overwrites.
+
+        A Fence is for ourselves and every other station.
 
         PeerProblem for rows that do not follow those before.
         """
@@ -195,14 +203,14 @@ class Held:
         self.busy_ms += 1e3 * (ended_s - began_s)
         if works[0].step != "join":
             self._ms_a_row[said.group, said.rows > 1] = 1e3 * (ended_s - began_s) / said.rows
-        frames: list[Activation] = []
+        frames: list[Activation | Fence] = []
         for work, out in zip(works, outs):
             times_ms = (1e3 * work.arrived_s, 1e3 * began_s, 1e3 * ended_s)
             self.visits.append(Visit(work.said.stream, work.said.group, work.said.position, *times_ms))
             frames += self._after(work, out)
         return frames
 
-    def _after(self, work: Work, out: Floats) -> list[Activation]:
+    def _after(self, work: Work, out: Floats) -> Sequence[Activation | Fence]:
         """The frames to send on, if it is time for them."""
         if work.step == "rewrite":
             return []
@@ -228,12 +236,13 @@ class Held:
         except OwnProblem as problem:  # positions that do not follow are the sender's doing
             raise PeerProblem(problem.what, fix=SAME_VERSION) from None
 
-    def _leaving(self, work: Work, out: Floats) -> list[Activation]:
-        """The frames for what a run has left; to the coordinator goes the last row alone."""
+    def _leaving(self, work: Work, out: Floats) -> Sequence[Activation | Fence]:
+        """The frames for what a run has left; to the coordinator goes the last row of a prompt alone."""
         said = work.said
         if work.group.session.leaves[0] == "logits":
-            return [] if work.ends_in_the_past else self._chosen(work, out[-1])
+            return [] if work.ends_in_the_past else self._chosen(work, out)
         frames, flows = [], self.flows.get(said.group, ())
+        last = out if said.flags & ROW_BY_ROW else out[-1:]
         # The others go where whoever is there knows the way.
         routed = next((flow for flow in flows if not (flow.residual or flow.early)), None)
         for flow in flows:
@@ -241,7 +250,7 @@ class Held:
                 continue
             if flow.early and not said.flags & DECODED:
                 continue
-            rows = work.group.part(out[-1:] if flow.target == self.end else out, residual=flow.residual)
+            rows = work.group.part(last if flow.target == self.end else out, residual=flow.residual)
             on = msgspec.structs.replace(
                 said,
                 group=flow.target,
@@ -256,16 +265,22 @@ class Held:
             frames.append(on)
         return frames
 
-    def _chosen(self, work: Work, logits: Floats) -> list[Activation]:
-        """The id after the rows that have passed: on to the first group if it is to be fed, and a copy."""
+    def _chosen(self, work: Work, logits: Floats) -> list[Activation | Fence]:
+        """The ids after the rows that have passed: on to the first group if it is to be fed, and a copy."""
         said, tail = work.said, work.stream.tail
         if tail is None and work.stream.resumed:  # nobody has asked for more
             return []
-        if tail is None or said.epoch < tail.epoch:
+        if tail is None:
             raise PeerProblem(f"rows of stream {said.stream} before an order to sample", fix=SAME_VERSION)
-        position = said.position + said.rows
-        token_id, fed = tail.after(position, logits)
-        payload = token_id.to_bytes(4, "little")
-        on = Activation(said.stream, position, said.epoch, 0, 1, payload, IDS, DECODED)
-        copy = msgspec.structs.replace(on, group=self.end)
-        return [on, copy] if fed else [copy]
+        chosen = tail.after(said.epoch, said.position + said.rows - len(logits) + 1, logits)
+        if chosen is None:
+            return []
+        copy = id_frame(said.stream, chosen, self.end)
+        on = [msgspec.structs.replace(copy, group=0, flags=DECODED)] if chosen.feeds else []
+        return [*on, copy, *([Fence(said.stream, chosen.epoch)] if chosen.voids else [])]
+
+
+def id_frame(stream: int, chosen: Chosen, group: int) -> Activation:
+    """Ids on their way to a group."""
+    payload = b"".join(token_id.to_bytes(4, "little") for token_id in chosen.token_ids)
+    return Activation(stream, chosen.position, chosen.epoch, group, len(chosen.token_ids), payload, IDS)

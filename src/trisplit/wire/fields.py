@@ -9,6 +9,7 @@ import msgspec
 MAX_TEXT: Final = 2000
 MAX_PIECE: Final = 2**20  # bytes of a file in one message
 MOST_FILES: Final = 2  # of a stage: a head that is the embedding has its own norm and the embedding's file
+MOST_DRAFTED: Final = 64  # ids in one message
 
 U16 = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
 U32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]

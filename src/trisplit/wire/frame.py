@@ -14,6 +14,7 @@ ROW_BY_ROW = 1  # flag: each row passes attention alone
 _ROUTED = 2  # flag: a route word follows the headers
 DECODED = 4  # flag: a token that was decoded, one row, not part of a prompt
 F32, IDS = 1, 4  # dtype: numbers of a row, or one i32 token id a row; 2 = f16 and 3 = bf16 are reserved
+EPOCHS_OF_A_TAIL = 2**16  # a coordinator's epochs are multiples of it; those between are made where is sampled
 LINK = 0  # stream of what is about the link itself
 
 MAX_FRAME = 64 * 2**20  # bytes

@@ -8,6 +8,7 @@ import msgspec
 
 from trisplit.wire.fields import (
     MAX_PIECE,
+    MOST_DRAFTED,
     MOST_FILES,
     U16,
     U32,
@@ -149,7 +150,7 @@ class Join(Word, frozen=True):
     Frames for group `end`, where a trip ends, are for the coordinator. Links that are needed no more are
     closed, the others stay. Groups that start `ahead` wait for two rows of a decoded token, the early one and
     their input; with `rewrites` its keys and values are in the end those of the input. `batched`: what leaves
-    together leaves as one message.
+    together leaves as one message. A tail tells those at `told` when what was drafted is void.
     """
 
     ways: tuple[Way, ...]
@@ -159,6 +160,7 @@ class Join(Word, frozen=True):
     ahead: tuple[U16, ...]
     rewrites: bool
     batched: bool
+    told: tuple[Name, ...]
 
 
 class Joined(Word, frozen=True):
@@ -177,11 +179,16 @@ class Opened(Word, frozen=True):
     stream: Stream
 
 
+Drafts = Literal["none", "stream", "rounds"]
+
+
 class Sample(Word, frozen=True):
     """To the tail of a ring: `ids` are those of the stream so far, choose what follows, from `epoch` on.
 
     Temperature 0 is greedy, top_k 0 is off. None is chosen at position `end` or later, nor after one of
-    `stop_ids`.
+    `stop_ids`. What is chosen is fed to the first group, unless it was drafted; `drafts` says how ids are:
+    none; one by one, as a `stream`, where what the tail feeds begins an epoch; or in `rounds`, frames of several
+    rows, where the tail feeds nothing.
     """
 
     stream: Stream
@@ -195,12 +202,22 @@ class Sample(Word, frozen=True):
     seed: U64
     end: Positive
     stop_ids: tuple[U32, ...]
+    drafts: Drafts
 
 
 class Sampling(Word, frozen=True):
     """The tail will sample on this stream."""
 
     stream: Stream
+
+
+class Drafted(Word, frozen=True):
+    """To the tail: these ids are fed from `position` on in this epoch, though nobody has chosen them yet."""
+
+    stream: Stream
+    epoch: U32
+    position: U32
+    ids: Annotated[tuple[U32, ...], msgspec.Meta(min_length=1, max_length=MOST_DRAFTED)]
 
 
 class Fence(Word, frozen=True):
@@ -318,6 +335,7 @@ Message = (
     | Opened
     | Sample
     | Sampling
+    | Drafted
     | Fence
     | Close
     | Closed

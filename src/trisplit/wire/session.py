@@ -17,6 +17,7 @@ from trisplit.wire.messages import (
     Bye,
     Close,
     Closed,
+    Drafted,
     Facts,
     Fault,
     Fence,
@@ -121,7 +122,7 @@ COORDINATOR_LINK = _turns(
     | _stays("loading", caller=_OFFERS, called=_NEEDS)
     | _stays(
         "joined",
-        caller=(Open, Sample, Fence, Activation, Close, Adopt, Join, Resume, Replay, *_OFFERS),
+        caller=(Open, Sample, Drafted, Fence, Activation, Close, Adopt, Join, Resume, Replay, *_OFFERS),
         called=(Opened, Sampling, Activation, Closed, Loaded, Refused, Joined, Resumed, Severed, *_NEEDS),
     ),
     asides=(
@@ -135,9 +136,9 @@ COORDINATOR_LINK = _turns(
     ),
 )
 
-# A station (caller) and its successor (called): numbers flow one way.
+# A station (caller) and its successor, or whom a tail tells (called): all flows one way.
 STATION_LINK = _turns(
-    _greeting("flowing") | {("flowing", "caller", Activation): "flowing"},
+    _greeting("flowing") | _stays("flowing", caller=(Activation, Fence), called=()),
     asides=_PINGS,
 )
 
@@ -180,6 +181,7 @@ STREAM: Turns = {
     ("open", "called", Activation): "open",
     ("open", "caller", Sample): "open",
     ("open", "called", Sampling): "open",
+    ("open", "caller", Drafted): "open",
     ("open", "caller", Fence): "open",
     ("open", "caller", Resume): "open",
     ("open", "called", Resumed): "open",
@@ -190,7 +192,7 @@ STREAM: Turns = {
     ("closing", "called", Closed): NONE,
 }
 
-OfAStream = Activation | Open | Opened | Sample | Sampling | Fence | Resume | Resumed | Close | Closed
+OfAStream = Activation | Open | Opened | Sample | Sampling | Drafted | Fence | Resume | Resumed | Close | Closed
 OF_A_STREAM = get_args(OfAStream)
 
 # An answer needs its question, and one question of a kind is open at a time.
