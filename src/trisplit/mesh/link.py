@@ -17,7 +17,7 @@ from trisplit.wire.batch import split
 from trisplit.wire.fields import MAX_TEXT
 from trisplit.wire.frame import MAX_FRAME, SAME_VERSION, Activation
 from trisplit.wire.greeting import Hello, Welcome
-from trisplit.wire.messages import Bye, Fault, Ping, Pong
+from trisplit.wire.messages import Bye, Fault, Fence, Ping, Pong
 from trisplit.wire.session import CLOSED, Said, Session
 
 T = TypeVar("T", bound=Said)
@@ -44,7 +44,8 @@ class Link:
     `peer` names the other side in messages; `welcome` is what it answered, or `hello` what it called
     with. `on_activation`, when set, is called with every activation straight from the socket, with
     no task switch. The payload is then a view of the receive buffer, dead when the call returns: use or
-    copy it inside. A `Problem` raised there ends this link. Pings are answered here and not shown.
+    copy it inside. A `Problem` raised there ends this link. So is `on_fence` with every Fence: what is void
+    should not wait behind a task. Pings are answered here and not shown.
 
     With `batched` what is sent in one turn of the event loop leaves together at its end, or at `flush`.
     What leaves goes to the kernel at once, or waits in memory while the peer does not read: await
@@ -59,6 +60,7 @@ class Link:
         self.hello: Hello | None = None
         self.welcome: Welcome | None = None
         self.on_activation: Callable[[Activation], None] | None = None
+        self.on_fence: Callable[[Fence], None] | None = None
         self.batched = False
         self.broken_rules = False
         self.session = session
@@ -162,6 +164,8 @@ class Link:
         try:
             if sink is not None and isinstance(said, Activation):
                 sink(said)
+            elif self.on_fence is not None and isinstance(said, Fence):
+                self.on_fence(said)
             else:
                 self._keep(said, n_bytes)
         except Problem as problem:

@@ -138,7 +138,16 @@ class Membership:
         for peer in [self.peers[name] for name in names] or self.present:
             those = [self._held(way, held) for way in told.get(peer.name, ())]
             ahead = tuple(group for group in early if self.home(group) is peer)
-            word = Join(tuple(those), self.end, peer.name, tuple(without), ahead, rewrites, self.batched)
+            word = Join(
+                ways=tuple(those),
+                end=self.end,
+                name=peer.name,
+                without=tuple(without),
+                ahead=ahead,
+                rewrites=rewrites,
+                batched=self.batched,
+                told=self._told_by(peer.name),
+            )
             joining.append(self.peers.question(peer, word, Joined))
         for joined in joining:
             await self.peers.wait(joined, JOIN_DEADLINE_S, "the stations' connections to each other")
@@ -157,6 +166,13 @@ class Membership:
             said = await self.peers.ask(peer, Recall(stream), Recalled, ANSWER_DEADLINE_S)
             found[peer.name] = said.visits
         return found
+
+    def _told_by(self, name: str) -> tuple[str, ...]:
+        """Whom a station tells what is void: a ring's tail everybody who holds something."""
+        if self.plan.topology != "ring" or self.plan.homes[-1] != name:
+            return ()
+        others = [share.station for share in self.plan.shares if share.station != name]
+        return tuple(self._address(name, other) for other in others)
 
     def _held(self, way: Way, held: Collection[int]) -> Way:
         return msgspec.structs.replace(way, held=True) if way.target in held else way

@@ -11,6 +11,7 @@ from typing import Final
 from trisplit.mesh.holding import Held
 from trisplit.mesh.rows import Work
 from trisplit.wire.frame import Activation
+from trisplit.wire.messages import Fence
 
 SHORT_MS: Final = 50.0  # what may keep the loop from answering a ping
 
@@ -23,10 +24,13 @@ class Runner:
         held: Held,
         worker: ThreadPoolExecutor,
         send: Callable[[Activation], None],
+        tell: Callable[[Fence], None],
         failed: Callable[[Exception, Activation], None],
     ) -> None:
-        """`send` takes what runs leave; `failed` why one could not, with the frame it was for."""
-        self._held, self._worker, self._send, self._failed = held, worker, send, failed
+        """`send` takes what runs leave; `tell` says to other stations what is void; `failed` why one could not
+        run, with the frame it was for."""
+        self._held, self._worker = held, worker
+        self._send, self._tell, self._failed = send, tell, failed
         self._is_running = False  # or about to
         self._is_over = False
 
@@ -58,12 +62,19 @@ class Runner:
             running = asyncio.get_running_loop().run_in_executor(self._worker, self._held.run, works)
             running.add_done_callback(lambda done: self._finish(works, done.result))
 
-    def _finish(self, works: Sequence[Work], result: Callable[[], list[Activation]]) -> None:
+    def _finish(self, works: Sequence[Work], result: Callable[[], list[Activation | Fence]]) -> None:
         """Sends on what a run has left, and sees to the next."""
         try:
             for on in result():
                 if not self._is_over:
-                    self._send(on)
+                    self._leave(on)
         except Exception as error:  # of ours, of a sender, or the engine's own: out of memory, above all
             self._failed(error, works[0].said)
         self._soon()  # not now: what we have sent to ourselves would keep the loop from everybody else
+
+    def _leave(self, on: Activation | Fence) -> None:
+        if isinstance(on, Activation):
+            self._send(on)
+        else:
+            self._held.fence(on.stream, on.epoch)
+            self._tell(on)

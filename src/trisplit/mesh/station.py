@@ -37,6 +37,7 @@ from trisplit.wire.messages import (
     Bye,
     Close,
     Closed,
+    Drafted,
     Facts,
     Fault,
     Fence,
@@ -82,6 +83,7 @@ class Station:
         self._keeper = Keeper()
         self._links: dict[str, Link] = {}
         self._upstream: dict[str, Link] = {}
+        self._told: list[Link] = []
         self._closing: set[asyncio.Task[None]] = set()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="stages")
 
@@ -93,6 +95,7 @@ class Station:
         if link.hello is not None and link.hello.role == "station":
             mesh = link.hello.mesh
             link.on_activation = lambda said: self._take(said) if mesh == self._mesh else None
+            link.on_fence = lambda said: self._fence(said) if mesh == self._mesh else None
             self._upstream[link.hello.name] = link
             await link.wait_closed()
             if self._upstream.get(link.hello.name) is link:
@@ -110,7 +113,7 @@ class Station:
     async def _obey(self, link: Link) -> None:
         self._coordinator = link
         self._mesh = link.hello.mesh if link.hello is not None else None
-        link.on_activation = self._take
+        link.on_activation, link.on_fence = self._take, self._fence
         try:
             while True:
                 await self._answer(
@@ -151,8 +154,8 @@ class Station:
             case Sample():
                 self._sample(said)
                 link.send(messages.Sampling(said.stream))
-            case Fence():
-                self._holding().fence(said.stream, said.epoch)
+            case Drafted():
+                self._holding().draft(said)
             case Survey():
                 link.send(self._held.survey() if self._held else Surveyed((), 0))
             case Resume():
@@ -191,7 +194,7 @@ class Station:
         if held is None:
             self._keeper.clear()
         else:
-            self._runner = Runner(held, self._worker, self._keeper.send, self._could_not_run)
+            self._runner = Runner(held, self._worker, self._keeper.send, self._tell, self._could_not_run)
 
     async def _build(self, link: Link, said: Load) -> Held:
         """Builds the sessions asked for, telling the coordinator how far it is and what is not here."""
@@ -240,7 +243,7 @@ class Station:
         for name in order.without:
             if name in self._upstream:
                 self._part(self._upstream.pop(name), "its station was given up")
-        for address in self._links.keys() - {way.address for way in order.ways}:
+        for address in self._links.keys() - {way.address for way in order.ways}.union(order.told):
             self._part(self._links.pop(address), "it is no successor any more")
         onward, kept = Onward(), set()
         for way in order.ways:
@@ -248,6 +251,10 @@ class Station:
             if self._keeps and way.target != order.end and (way.held or way.target not in held.groups):
                 kept.add(way.target)
         self._keeper.point(onward, order, kept=kept)
+        self._told = []
+        for address in order.told:
+            with contextlib.suppress(PeerProblem):  # who cannot be reached runs nothing that is void
+                self._told.append(await self._link_to(address))
         for each in (link, *self._links.values()):
             each.batched = order.batched
 
@@ -293,6 +300,7 @@ class Station:
         closing.add_done_callback(self._closing.discard)
 
     async def _leave(self) -> None:
+        self._told = []
         while self._links:
             self._part(self._links.popitem()[1], "the coordinator has left")
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -317,6 +325,16 @@ class Station:
         except Problem as problem:
             self._report(problem, said.stream)
             raise
+
+    def _fence(self, said: Fence) -> None:
+        if self._held is not None:
+            self._held.fence(said.stream, said.epoch)
+
+    def _tell(self, said: Fence) -> None:
+        """Says to every other station what is void."""
+        for link in self._told:
+            with contextlib.suppress(PeerProblem):  # who is gone runs nothing
+                link.send(said)
 
     def _could_not_run(self, error: Exception, said: Activation) -> None:
         if not isinstance(error, Problem):

@@ -56,11 +56,16 @@ class Tail:
         self._drafts: dict[int, int] = {}  # by position, of `_drafted_in`
         self._drafted_in = epoch
 
+    @property
+    def known(self) -> int:
+        """How many ids stand."""
+        return self._known
+
     def draft(self, epoch: int, position: int, ids: Sequence[int]) -> None:
         """Ids that are fed from `position` on in this epoch; of an epoch that is over they are nothing."""
         if epoch < self.epoch:
             return
-        if epoch != self._drafted_in:
+        if epoch != self._drafted_in or self._mode == "rounds":
             self._drafts.clear()
             self._drafted_in = epoch
         meant = range(self._known, len(self._ids))

@@ -1,0 +1,183 @@
+"""An answer drafted ahead of its target: guesses kept under way, judged where is sampled, made anew when wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from trisplit.mesh.drafts import Draft
+from trisplit.mesh.guessing import Guess, Guesser
+from trisplit.mesh.speculation import Guesses, Pace
+from trisplit.mesh.streams import Came, Stream, order_to_sample
+from trisplit.mesh.tails import sampler
+from trisplit.mesh.trips import Trips
+from trisplit.models.generation import Generation, Piece
+from trisplit.wire.frame import DECODED, ROW_BY_ROW
+
+Mode = Literal["stream", "rounds"]
+
+WATCH_EVERY: Final = 16
+"""Tokens between looks at a draft that is not worth sending; twice as many each time it still is not."""
+WATCH_SELDOM: Final = 256
+CHEAP_S: Final = 0.001
+"""A draft that takes less is looked at all the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculate:
+    """How an answer is drafted: as a stream of single ids, or in `rounds` of `k` guesses, one frame each.
+
+    `window` guesses are under way at once in a stream; None: as many as pay.
+    """
+
+    draft: Draft
+    mode: Mode = "stream"
+    k: int = 8
+    window: int | None = None
+
+
+class Speculation:
+    """One answer under way. What stands is the answer's; what is guessed behind it may be void any moment."""
+
+    def __init__(
+        self, trips: Trips, stream: Stream, answer: Generation, how: Speculate, thread: Executor
+    ) -> None:
+        """Guesses are made in `thread`."""
+        self._trips, self._stream, self._answer, self._how = trips, stream, answer, how
+        self._sampler = sampler(trips, stream)
+        self._guesser = Guesser(how.draft, thread, stream.wake)
+        self._guesses = Guesses(answer.ids.tolist(), stream.epoch)
+        self._number = stream.order_number
+        self._is_mute = False  # the draft has no guess for what there is
+        self._in_round = False
+        self._watched: int | None = None  # a guess that was not sent
+        self._watch_every = self._until_watch = WATCH_EVERY
+        self.pace = Pace(first_window=trips.members.plan.legs_per_token + 2)
+
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """The pieces of the answer, as they come."""
+        trips, stream, answer = self._trips, self._stream, self._answer
+        trips.drafted += 1
+        try:
+            stream.move_to(answer.position, len(answer.pending))
+            await self._order()
+            self._guesser.ask(self._guesses.ids, stream.epoch)  # so that it reads the prompt meanwhile
+            await trips.feed(stream, answer.pending, answer.position)
+            while not answer.finished:
+                if stream.order_number != self._number:
+                    await self._resume()
+                for came in await self._sampler.came():
+                    yield self._accept(came)
+                    if answer.finished:
+                        return
+                    self._in_round = False  # its ids come together
+                if not self._advance():
+                    await trips.wait(stream, "a token")
+        finally:
+            trips.drafted -= 1
+            stream.void()
+            trips.fence(stream)
+            await self._guesser.rest()  # who made the draft may close it then
+
+    async def _order(self) -> None:
+        """Says how to choose what follows what stands."""
+        self._number = self._stream.order_number
+        await self._sampler.order(order_to_sample(self._stream, self._answer, self._how.mode))
+        self._guesses = Guesses(self._answer.ids.tolist(), self._stream.epoch)
+
+    async def _resume(self) -> None:
+        """A station was lost: the last id that stands goes round again."""
+        stream, answer = self._stream, self._answer
+        while self._number != stream.order_number:
+            await self._order()
+        self.pace.pause()
+        self._is_mute, self._in_round, self._watched = False, False, None
+        if self._how.mode == "stream":
+            await self._trips.feed(stream, answer.pending, answer.position, DECODED)
+
+    def _accept(self, came: Came) -> Piece:
+        """An id stands: what was guessed behind it goes on, or is void."""
+        hit = self._guesses.judge(*came)
+        self.pace.came(time.monotonic(), hit)
+        if not hit:
+            self._is_mute = False
+            self._compare(came.token_id)
+        piece = self._answer.accept(came.token_id)
+        self._stream.known = self._answer.length
+        return piece
+
+    def _compare(self, token_id: int) -> None:
+        """Judges a guess that was only watched: a draft that has become better is used again."""
+        self._until_watch -= 1
+        if self._watched is not None:
+            hit = self._watched == token_id
+            self.pace.judge(hit=hit)
+            is_cheap = (self._guesser.usual_s or 0.0) < CHEAP_S
+            self._watch_every = 1 if hit or is_cheap else min(2 * self._watch_every, WATCH_SELDOM)
+            self._watched, self._until_watch = None, self._watch_every
+
+    # --- guesses ---
+
+    @property
+    def _window(self) -> int:
+        """How many guesses may be under way, or make a round."""
+        if self._how.mode == "rounds":
+            return self._how.k
+        if self._how.window is not None:
+            return self._how.window
+        return max(min(1, self.pace.window), self.pace.window // max(1, self._trips.drafted))
+
+    def _advance(self) -> bool:
+        """Sends what was guessed and asks for the next; whether there was anything to do."""
+        if self._stream.known is None or self._in_round:
+            return False
+        guess = self._guesser.answer()
+        if guess is not None:
+            self._take(guess)
+        if self._wants_more():
+            if self._guesser.is_free:
+                self._guesser.ask(self._guesses.ids, self._guesses.epoch)
+        elif self._how.mode == "rounds":
+            self._send_round()
+        return guess is not None
+
+    @property
+    def _is_watching(self) -> bool:
+        """Whether guesses are so seldom right that they are only looked at, now and then."""
+        return self._window == 0
+
+    def _wants_more(self) -> bool:
+        guesses = self._guesses
+        # What is fed is followed by something that is chosen.
+        if self._is_mute or guesses.next_position >= self._answer.longest - 1:
+            return False
+        if self._is_watching:
+            return guesses.ahead == 0 and self._watched is None and self._until_watch <= 0
+        return guesses.ahead < self._window
+
+    def _take(self, guess: Guess) -> None:
+        """A guess has come; what it was asked for may be void by now."""
+        guesses = self._guesses
+        if (guess.epoch, guess.position) != (guesses.epoch, guesses.next_position):
+            return
+        if guess.token_id is None:
+            self._is_mute = True
+        elif self._is_watching:
+            self._watched = guess.token_id
+        else:
+            guesses.add(guess.token_id)
+            if self._how.mode == "stream":
+                self._sampler.draft(guess.position, [guess.token_id])
+                self._trips.say(self._stream, guess.position, [guess.token_id], DECODED)
+
+    def _send_round(self) -> None:
+        """The last id that stands, which nobody has fed, and all guesses behind it."""
+        answer, drafted = self._answer, self._guesses.ids[self._answer.length :]
+        if drafted:
+            self._sampler.draft(answer.length, drafted)
+        ids = [*answer.pending, *drafted]
+        self._trips.say(self._stream, answer.position, ids, ROW_BY_ROW if drafted else DECODED)
+        self._in_round = True

@@ -1,0 +1,114 @@
+"""Trips round a mesh: what is sent to the first group, what is waited for, what is void."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from trisplit.errors import PeerProblem
+from trisplit.mesh.membership import ANSWER_DEADLINE_S, Membership
+from trisplit.mesh.peers import Peer, StationLost
+from trisplit.mesh.streams import Stream, has_room, pieces
+from trisplit.models.decoder import chunks
+from trisplit.models.ends import Ends
+from trisplit.models.session import Floats
+from trisplit.wire.frame import F32, IDS, Activation
+from trisplit.wire.messages import Drafted, Fence, Sample, Sampling
+
+STEP_DEADLINE_S: Final = 120.0  # for one chunk or token once round
+
+
+@dataclass(slots=True)
+class Trips:
+    """The trips of all streams of one mesh. `ends` is None in a ring.
+
+    `whole` is set while no station is missing; with `recovers` what is sent to one that is lost is sent again
+    later. `streams` are those that are open.
+    """
+
+    hidden: int
+    ends: Ends | None
+    members: Membership
+    streams: dict[int, Stream]
+    recovers: bool
+    whole: asyncio.Event = field(default_factory=asyncio.Event)
+    drafted: int = 0
+    """Answers that are drafted now."""
+    _rows_waiting: deque[tuple[Floats, asyncio.Future[Floats]]] = field(default_factory=deque)
+
+    async def wait(self, stream: Stream, what: str) -> None:
+        """Returns when something more has come for the stream. PeerProblem when it does not, or cannot."""
+        await self.members.peers.wait(stream.arrival(), STEP_DEADLINE_S, what)
+
+    async def feed(self, stream: Stream, ids: Sequence[int], position: int, flags: int = 0) -> None:
+        """Sends ids on their way, in chunks, no more at once than links can bear."""
+        hidden_bytes = 4 * self.hidden
+        for piece, start in chunks(ids, position):
+            while not has_room(stream, start, hidden_bytes * len(self.streams)):
+                await self.wait(stream, "an answer to a chunk")
+            await self.whole.wait()
+            stream.feed(start, piece)
+            self.say(stream, start, piece, flags)
+
+    def say(self, stream: Stream, position: int, ids: Sequence[int], flags: int) -> None:
+        """One chunk to the first group; where stations are replaced, nothing while one is missing."""
+        if self.whole.is_set():
+            with contextlib.suppress(*([PeerProblem] if self.recovers else [])):  # it is sent again
+                self.send(stream, position, ids, flags)
+
+    def send(self, stream: Stream, position: int, ids: Sequence[int], flags: int = 0) -> None:
+        """One chunk to the first group: ids where it has embed, else rows."""
+        if self.ends is None:
+            payload: bytes | memoryview = b"".join(pieces(ids))
+        else:
+            payload = self.ends.embed(ids).data.cast("B")
+        dtype = F32 if self.ends else IDS
+        said = Activation(stream.number, position, stream.epoch, 0, len(ids), payload, dtype, flags)
+        self.members.link(0).send(said)
+
+    async def order(self, order: Sample) -> None:
+        """Tells the tail how to choose, whoever the tail is by then."""
+        while True:
+            await self.whole.wait()
+            try:
+                await self.members.peers.ask(self._tail, order, Sampling, ANSWER_DEADLINE_S)
+                return
+            except StationLost:
+                if not self.recovers:
+                    raise
+
+    @property
+    def _tail(self) -> Peer:
+        return self.members.home(self.members.end - 1)
+
+    def draft(self, stream: Stream, position: int, ids: Sequence[int]) -> None:
+        """Tells the tail of a ring which ids are fed that it has not chosen."""
+        if self.whole.is_set():
+            with contextlib.suppress(*([PeerProblem] if self.recovers else [])):  # all is drafted again
+                self._tail.link.send(Drafted(stream.number, stream.epoch, position, tuple(ids)))
+
+    def fence(self, stream: Stream) -> None:
+        """Tells everybody that what was said in the stream before its epoch is void."""
+        for peer in self.members.peers if stream.number in self.streams else ():
+            with contextlib.suppress(PeerProblem):  # who is gone does nothing more
+                peer.link.send(Fence(stream.number, stream.epoch))
+
+    async def logits(self, last: Floats) -> Floats:
+        """[vocab] from a last residual; the head runs once for all that came in the same turn of the loop."""
+        logits: asyncio.Future[Floats] = asyncio.get_running_loop().create_future()
+        if not self._rows_waiting:
+            asyncio.get_running_loop().call_soon(self._run_head)
+        self._rows_waiting.append((last, logits))
+        return await logits
+
+    def _run_head(self) -> None:
+        assert self.ends is not None  # a ring asks for no logits
+        waiting = [*self._rows_waiting]
+        self._rows_waiting.clear()
+        for (_, future), logits in zip(waiting, self.ends.logits([row for row, _ in waiting])):
+            if not future.done():
+                future.set_result(logits.copy())  # another row may pass before it is looked at
