@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Final
 
-from trisplit.errors import PeerProblem, Problem
+from trisplit.errors import PeerProblem, Problem, RequestProblem
 from trisplit.mesh.ahead import refuse_with_failover
 from trisplit.mesh.facts import StationFacts, of_stations, of_this_process
 from trisplit.mesh.membership import ANSWER_DEADLINE_S, Membership
@@ -17,18 +17,18 @@ from trisplit.mesh.peers import SILENCE_S, Loss, Peers, StationLost
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.pushing import How, Progress, Stock, Weights
 from trisplit.mesh.recovery import Recovered, Recovery
-from trisplit.mesh.streams import Stream, has_room, order_to_sample, pieces
+from trisplit.mesh.speculating import Speculate, Speculation
+from trisplit.mesh.streams import Stream, order_to_sample
+from trisplit.mesh.trips import Trips
 from trisplit.mesh.trust import NOBODY, Trust
 from trisplit.models.convert import Dtype
-from trisplit.models.decoder import chunks
 from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Piece
 from trisplit.models.model import Model
 from trisplit.models.session import Floats
-from trisplit.wire.frame import DECODED, F32, IDS, SAME_VERSION, Activation
-from trisplit.wire.messages import Close, Closed, Fence, Open, Opened, Sample, Sampling
+from trisplit.wire.frame import DECODED, SAME_VERSION, Activation
+from trisplit.wire.messages import Close, Closed, Open, Opened
 
-STEP_DEADLINE_S: Final = 120.0  # for one chunk or token once round
 
 
 class Coordinator:
@@ -73,10 +73,9 @@ class Coordinator:
         self._streams: dict[int, Stream] = {}
         self._opened = 0
         self._free = asyncio.Semaphore(sessions)
-        self._whole = asyncio.Event()
         self._broken: Problem | None = None
         self._returns: set[asyncio.Task[None]] = set()
-        self._rows_waiting: deque[tuple[Floats, asyncio.Future[Floats]]] = deque()
+        self._drafting = ThreadPoolExecutor(1, thread_name_prefix="drafts")
 
     @property
     def plan(self) -> Plan:
@@ -91,6 +90,7 @@ class Coordinator:
     async def __aenter__(self) -> Coordinator:
         peers = Peers(self._silence_s, self._trust)
         self._members = Membership(self._plan, peers, self._addresses, self._between, self._routed)
+        self._trips = Trips(self.model.config.hidden, self.ends, self._members, self._streams, self._recovers)
         self._guarding = asyncio.create_task(self._guard())
         try:
             for name in [share.station for share in self.plan.shares]:
@@ -107,6 +107,7 @@ class Coordinator:
         for task in (self._guarding, *self._returns):
             task.cancel()
         await self._members.peers.leave("the coordinator is done")
+        self._drafting.shutdown(cancel_futures=True)
 
     async def load(
         self, dtype: Dtype, *, context: int, threads: int, weights: Weights = "auto"
@@ -119,12 +120,12 @@ class Coordinator:
             keeps=self._recovers,
         )
         stock = Stock(self.model, dtype, weights)
-        self._recovery = Recovery(self._members, stock, self._send, self._limits)
+        self._recovery = Recovery(self._members, stock, self._trips.send, self._limits)
         async with aclosing(self._members.load(stock)) as steps:
             async for step in steps:
                 yield step
         await self._members.join()
-        self._whole.set()
+        self._trips.whole.set()
 
     async def facts(self, *, silent: bool = False) -> list[StationFacts]:
         """What each station holds and does now; see `of_stations`."""
@@ -148,16 +149,20 @@ class Coordinator:
         """Sees to what is lost, one loss after the other."""
         while True:
             self.last_loss = loss = await self._members.peers.losses.get()
-            if not self._recovers or not self._whole.is_set():
+            if not self._recovers or not self._trips.whole.is_set():
                 self._members.peers.fail(loss.problem)
                 return
-            self._whole.clear()
+            self._trips.whole.clear()
             await self._make_good(loss)
-            self._whole.set()
+            self._trips.whole.set()
 
     async def _make_good(self, loss: Loss) -> None:
         """Recovers from a loss, and from those on the way; without room all streams end with the reason."""
         before, lost = self.plan, [loss.name]
+        for stream in self._streams.values():
+            if stream.known is not None:  # what was drafted is not played again
+                stream.restart()
+                self._trips.fence(stream)
         while True:
             try:
                 self.recoveries.append(await self._recovery.run(before, lost, [*self._streams.values()]))
@@ -211,7 +216,7 @@ class Coordinator:
         While nobody holds some of the groups, the Problem that says so.
         """
         await self._free.acquire()
-        await self._whole.wait()
+        await self._trips.whole.wait()
         if self._broken is not None:
             self._free.release()
             raise self._broken
@@ -222,7 +227,7 @@ class Coordinator:
 
     async def close(self, stream: Stream) -> None:
         """Ends a stream; its keys and values are forgotten everywhere."""
-        await self._whole.wait()
+        await self._trips.whole.wait()
         if self._streams.pop(stream.number, None) is not None:
             try:
                 await self._members.everyone(Close(stream.number), Closed)
@@ -231,9 +236,24 @@ class Coordinator:
 
     # --- tokens ---
 
-    async def generate(self, stream: Stream, answer: Generation) -> AsyncIterator[Piece]:
-        """Runs an answer to its end, piece by piece."""
-        if self.ends is None:
+    def speculation(self, stream: Stream, answer: Generation, how: Speculate) -> Speculation:
+        """An answer that is drafted ahead. RequestProblem where layers start ahead."""
+        if self.plan.ahead is not None:
+            raise RequestProblem(
+                "layers that start ahead and drafts do not go together",
+                fix="do without one of both: layers that start ahead, or drafts",
+            )
+        return Speculation(self._trips, stream, answer, how, self._drafting)
+
+    async def generate(
+        self, stream: Stream, answer: Generation, speculate: Speculate | None = None
+    ) -> AsyncIterator[Piece]:
+        """Runs an answer to its end, piece by piece; drafted ahead if told how. Its tokens are the same."""
+        if speculate is not None:
+            async with aclosing(self.speculation(stream, answer, speculate).pieces()) as drafted:
+                async for piece in drafted:
+                    yield piece
+        elif self.ends is None:
             async for piece in self._round(stream, answer):
                 yield piece
         while not answer.finished:
@@ -248,84 +268,28 @@ class Coordinator:
         The chunks of a prompt follow each other closely; `decoded`: it is one id, and no prompt's, with which
         attentions may start ahead. The next trip of any stream overwrites what this one returned.
         """
+        trips = self._trips
         stream.move_to(position, len(ids))
-        await self._feed(stream, ids, position, DECODED if decoded else 0)
+        await trips.feed(stream, ids, position, DECODED if decoded else 0)
         while stream.back < stream.sent:
-            await self._wait(stream, "an answer to a token")
-        return await self._logits(stream.last())
+            await trips.wait(stream, "an answer to a token")
+        return await trips.logits(stream.last())
 
     async def _round(self, stream: Stream, answer: Generation) -> AsyncIterator[Piece]:
         """The same in a ring: the tail chooses and feeds, and we listen."""
+        trips = self._trips
         stream.move_to(answer.position, len(answer.pending))
         stream.order = order_to_sample(stream, answer)
         try:
-            await self._order(stream.order)
-            await self._feed(stream, answer.pending, answer.position)
+            await trips.order(stream.order)
+            await trips.feed(stream, answer.pending, answer.position)
             while not answer.finished:
-                while (token_id := stream.next_id()) is None:
-                    await self._wait(stream, "a token")
-                yield answer.accept(token_id)
-        finally:
-            self._give_up(stream)
-
-    async def _order(self, order: Sample) -> None:
-        """Tells the tail how to choose, whoever the tail is by then."""
-        members = self._members
-        while True:
-            await self._whole.wait()
-            try:
-                await members.peers.ask(members.home(members.end - 1), order, Sampling, ANSWER_DEADLINE_S)
-                return
-            except StationLost:
-                if not self._recovers:
-                    raise
-
-    def _give_up(self, stream: Stream) -> None:
-        """What the ring still does for a stream is void: it may have run past a stop."""
-        stream.void()
-        for peer in self._members.present if stream.number in self._streams else ():
-            with contextlib.suppress(PeerProblem):  # who is gone does nothing more
-                peer.link.send(Fence(stream.number, stream.epoch))
-
-    async def _wait(self, stream: Stream, what: str) -> None:
-        await self._members.peers.wait(stream.arrival(), STEP_DEADLINE_S, what)
-
-    async def _feed(self, stream: Stream, ids: Sequence[int], position: int, flags: int = 0) -> None:
-        """Sends ids on their way, in chunks, no more at once than links can bear."""
-        hidden_bytes = 4 * self.model.config.hidden
-        for piece, start in chunks(ids, position):
-            while not has_room(stream, start, hidden_bytes * len(self._streams)):
-                await self._wait(stream, "an answer to a chunk")
-            await self._whole.wait()
-            stream.feed(start, piece)
-            with contextlib.suppress(*([PeerProblem] if self._recovers else [])):  # it is sent again
-                self._send(stream, start, piece, flags)
-
-    def _send(self, stream: Stream, position: int, ids: Sequence[int], flags: int = 0) -> None:
-        """One chunk to the first group: ids where it has embed, else rows."""
-        if self.ends is None:
-            payload: bytes | memoryview = b"".join(pieces(ids))
-        else:
-            payload = self.ends.embed(ids).data.cast("B")
-        dtype = F32 if self.ends else IDS
-        said = Activation(stream.number, position, stream.epoch, 0, len(ids), payload, dtype, flags)
-        self._members.link(0).send(said)
-
-    async def _logits(self, last: Floats) -> Floats:
-        """The head, once for all rows that came in the same turn of the loop."""
-        logits: asyncio.Future[Floats] = asyncio.get_running_loop().create_future()
-        if not self._rows_waiting:
-            asyncio.get_running_loop().call_soon(self._run_head)
-        self._rows_waiting.append((last, logits))
-        return await logits
-
-    def _run_head(self) -> None:
-        assert self.ends is not None  # a ring asks for no logits
-        waiting = [*self._rows_waiting]
-        self._rows_waiting.clear()
-        for (_, future), logits in zip(waiting, self.ends.logits([row for row, _ in waiting])):
-            if not future.done():
-                future.set_result(logits.copy())  # another row may pass before it is looked at
+                while (came := stream.next_came()) is None:
+                    await trips.wait(stream, "a token")
+                yield answer.accept(came.token_id)
+        finally:  # what the ring still does for it is void: it may have run past a stop
+            stream.void()
+            trips.fence(stream)
 
     def _arrive(self, said: Activation) -> None:
         """A frame, straight from the socket: the end of a trip, or in a star a hop to hand on."""

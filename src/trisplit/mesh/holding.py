@@ -17,7 +17,7 @@ from trisplit.mesh.rows import Stream, Work
 from trisplit.mesh.tail import Chosen, Tail
 from trisplit.mesh.turns import Turns
 from trisplit.models.session import Floats, Row
-from trisplit.wire.frame import DECODED, F32, IDS, ROW_BY_ROW, SAME_VERSION, Activation
+from trisplit.wire.frame import DECODED, DRAFTED, F32, IDS, ROW_BY_ROW, SAME_VERSION, Activation
 from trisplit.wire.losses import Seen, Surveyed
 from trisplit.wire.messages import Drafted, Fence, Join, Visit
 
@@ -150,6 +150,9 @@ class Held:
         stream = self.streams.get(said.stream)
         if stream is None or said.epoch < stream.epoch:
             return
+        if said.flags & DRAFTED and said.group == 0 and stream.fed_in != said.epoch:
+            stream.keep_draft(said)
+            return
         if said.epoch > stream.epoch:
             stream.fence(said.epoch)
             self.turns.forget_void()
@@ -168,6 +171,9 @@ class Held:
             work = Work(group, stream, bare, inputs, time.monotonic())
             for each in stream.ahead(work) if starts_ahead else [work]:
                 self.turns.put(each)
+        if said.group == 0 and not said.flags & DRAFTED and stream.fed_in != said.epoch:
+            for draft in stream.drafts_behind(said):
+                self.take(draft)
 
     def _refuse_to_hoard(self, stream: Stream, said: Activation) -> None:
         """PeerProblem when more rows wait than a sequence has, even if all of it was sent again."""

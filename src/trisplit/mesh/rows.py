@@ -6,10 +6,13 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import msgspec
+
 from trisplit.errors import PeerProblem
 from trisplit.mesh.group import LoadedGroup
 from trisplit.mesh.tail import Tail
 from trisplit.models.session import Floats
+from trisplit.wire.fields import MOST_DRAFTED
 from trisplit.wire.frame import SAME_VERSION, Activation
 
 Step = Literal["whole", "early", "join", "rewrite"]
@@ -43,6 +46,8 @@ class Stream:
     seen: dict[tuple[int, bool], tuple[int, int]] = field(default_factory=dict)  # epoch and end
     guesses: dict[tuple[int, int], Guess] = field(default_factory=dict)  # by group and position
     too_soon: dict[tuple[int, int], Work] = field(default_factory=dict)  # inputs before their early rows
+    fed_in: int = -1  # the epoch of the last row for the first group that was no draft
+    drafts: list[Activation] = field(default_factory=list)  # that came before such a row
     _half_rows: Counter[int] = field(default_factory=Counter)  # by group
 
     def fence(self, epoch: int) -> None:
@@ -53,6 +58,19 @@ class Stream:
             self.guesses.clear()
             self.too_soon.clear()
             self._half_rows.clear()
+
+    def keep_draft(self, said: Activation) -> None:
+        """A drafted row that has overtaken what its epoch begins with: it comes from elsewhere."""
+        if len(self.drafts) == MOST_DRAFTED:
+            raise PeerProblem(f"more than {MOST_DRAFTED} drafts of epoch {said.epoch}", fix=SAME_VERSION)
+        self.drafts.append(msgspec.structs.replace(said, payload=bytes(said.payload)))
+
+    def drafts_behind(self, said: Activation) -> list[Activation]:
+        """The drafts that have waited for this row of the first group."""
+        self.fed_in = said.epoch
+        behind = [draft for draft in self.drafts if draft.epoch == said.epoch]
+        self.drafts = [draft for draft in self.drafts if draft.epoch > said.epoch]
+        return behind
 
     def halves_for(self, group: int) -> int:
         """How many rows wait there for their other half."""

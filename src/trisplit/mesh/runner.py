@@ -27,8 +27,10 @@ class Runner:
         tell: Callable[[Fence], None],
         failed: Callable[[Exception, Activation], None],
     ) -> None:
-        """`send` takes what runs leave; `tell` says to other stations what is void; `failed` why one could not
-        run, with the frame it was for."""
+        """`send` takes what runs leave, `tell` what is void for other stations.
+
+        `failed` hears why something could not run, with the frame it was for.
+        """
         self._held, self._worker = held, worker
         self._send, self._tell, self._failed = send, tell, failed
         self._is_running = False  # or about to

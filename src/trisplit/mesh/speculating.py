@@ -1,9 +1,9 @@
-"""An answer drafted ahead of its target: guesses kept under way, judged where is sampled, made anew when wrong."""
+"""An answer drafted ahead: guesses kept under way, judged where is sampled, made anew if wrong."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -15,7 +15,7 @@ from trisplit.mesh.streams import Came, Stream, order_to_sample
 from trisplit.mesh.tails import sampler
 from trisplit.mesh.trips import Trips
 from trisplit.models.generation import Generation, Piece
-from trisplit.wire.frame import DECODED, ROW_BY_ROW
+from trisplit.wire.frame import DECODED, DRAFTED, ROW_BY_ROW
 
 Mode = Literal["stream", "rounds"]
 
@@ -57,7 +57,7 @@ class Speculation:
         self._watch_every = self._until_watch = WATCH_EVERY
         self.pace = Pace(first_window=trips.members.plan.legs_per_token + 2)
 
-    async def pieces(self) -> AsyncIterator[Piece]:
+    async def pieces(self) -> AsyncGenerator[Piece, None]:
         """The pieces of the answer, as they come."""
         trips, stream, answer = self._trips, self._stream, self._answer
         trips.drafted += 1
@@ -171,7 +171,7 @@ class Speculation:
             guesses.add(guess.token_id)
             if self._how.mode == "stream":
                 self._sampler.draft(guess.position, [guess.token_id])
-                self._trips.say(self._stream, guess.position, [guess.token_id], DECODED)
+                self._trips.say(self._stream, guess.position, [guess.token_id], DECODED | DRAFTED)
 
     def _send_round(self) -> None:
         """The last id that stands, which nobody has fed, and all guesses behind it."""

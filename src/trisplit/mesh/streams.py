@@ -30,9 +30,9 @@ class Came(NamedTuple):
 class Stream:
     """The coordinator's end of a stream.
 
-    `epoch` counts rewinds, ours in steps that leave room for those of whoever samples; `sent` positions are on
-    their way or back, `back` of them are back. Of the rows that end a trip only the last of a chunk comes; in
-    a ring it is the id that follows it.
+    `epoch` counts rewinds, ours in steps that leave room for those of whoever samples. `sent` positions are
+    on their way or back, `back` of them are back. Of the rows that end a trip only the last of a chunk comes;
+    in a ring it is the id that follows it.
     """
 
     def __init__(self, number: int, hidden: int) -> None:
@@ -124,7 +124,7 @@ class Stream:
             if said.epoch > self.epoch:
                 self.turn(said.epoch, said.position)
             for at, token_id in enumerate(memoryview(said.payload).cast("B").cast("I"), said.position):
-                self._arrive_id(at, token_id)
+                self.stand(at, token_id)
         elif self.rows is not None:
             self.rows.append(replace(said, payload=bytes(said.payload)))
             self.back = max(self.back, said.position + said.rows)
@@ -133,7 +133,7 @@ class Stream:
             self.back = max(self.back, said.position + 1)
         self.wake()
 
-    def _arrive_id(self, position: int, token_id: int) -> None:
+    def stand(self, position: int, token_id: int) -> None:
         """An id stands after the row it was chosen from; one that is known already is an echo."""
         if position >= self.sent:
             if self._newest is not None:  # it was fed, or there would be no id after it

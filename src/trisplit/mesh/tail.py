@@ -72,10 +72,10 @@ class Tail:
         self._drafts.update((at, token_id) for at, token_id in enumerate(ids, position) if at in meant)
 
     def after(self, epoch: int, position: int, logits: Floats) -> Chosen | None:
-        """What stands from `position` on, by `logits` [rows, vocabulary] of the row before it and those behind.
+        """What stands from `position` on, by `logits` [rows, vocabulary] of the row before it and others.
 
-        What is known already, the ids of a prompt or those of a run that is repeated, is not chosen again, nor
-        fed. None for rows of an epoch that is over. PeerProblem for a position nobody has led to.
+        What is known already, the ids of a prompt or those of a run that is repeated, is not chosen again,
+        nor fed. None for rows of an epoch that is over. PeerProblem for a position nobody has led to.
         """
         if epoch < self.epoch:
             return None

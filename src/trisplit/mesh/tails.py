@@ -1,4 +1,4 @@
-"""Whoever samples a stream, seen from the coordinator: a station in a ring, elsewhere the coordinator itself."""
+"""Whoever samples a stream, as the coordinator sees it: a station in a ring, elsewhere itself."""
 
 from __future__ import annotations
 
@@ -67,29 +67,28 @@ class Here:
             self._tail.draft(self._stream.epoch, position, ids)
 
     async def came(self) -> list[Came]:
-        rows, tail, found = self._stream.rows, self._tail, list[Came]()
+        rows, tail = self._stream.rows, self._tail
         while rows and tail is not None:
             said = rows.popleft()
             if said.position + said.rows >= tail.known:  # no echo of a prompt
-                found += await self._after(said, tail)
-        return found
+                await self._after(said, tail)
+        return [*iter(self._stream.next_came, None)]
 
-    async def _after(self, said: Activation, tail: Tail) -> list[Came]:
+    async def _after(self, said: Activation, tail: Tail) -> None:
         """What these rows lead to; what was not drafted is fed."""
         stream, number = self._stream, self._stream.order_number
         rows = np.frombuffer(said.payload, dtype=np.float32).reshape(said.rows, 1, -1)
         logits: list[Floats] = await asyncio.gather(*(self._trips.logits(row) for row in rows))
         if number != stream.order_number:  # given up meanwhile
-            return []
+            return
         chosen = tail.after(said.epoch, said.position + 1, np.stack(logits))
         if chosen is None:
-            return []
+            return
         if chosen.epoch != stream.epoch:
             stream.turn(chosen.epoch, chosen.position)
+        for at, token_id in enumerate(chosen.token_ids, chosen.position):
+            stream.stand(at, token_id)
         if chosen.feeds:
             self._trips.say(stream, chosen.position, chosen.token_ids, DECODED)
         if chosen.voids:
             self._trips.fence(stream)
-        for at, token_id in enumerate(chosen.token_ids, chosen.position):
-            stream.feed(at, (token_id,))
-        return [Came(at, id_, chosen.epoch) for at, id_ in enumerate(chosen.token_ids, chosen.position)]

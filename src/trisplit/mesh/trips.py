@@ -93,7 +93,7 @@ class Trips:
 
     def fence(self, stream: Stream) -> None:
         """Tells everybody that what was said in the stream before its epoch is void."""
-        for peer in self.members.peers if stream.number in self.streams else ():
+        for peer in self.members.present if stream.number in self.streams else ():
             with contextlib.suppress(PeerProblem):  # who is gone does nothing more
                 peer.link.send(Fence(stream.number, stream.epoch))
 

@@ -13,8 +13,11 @@ CONTROL, ACTIVATION, RESIDUAL, EARLY = 1, 2, 3, 5  # kind; 4 is a batch
 ROW_BY_ROW = 1  # flag: each row passes attention alone
 _ROUTED = 2  # flag: a route word follows the headers
 DECODED = 4  # flag: a token that was decoded, one row, not part of a prompt
+DRAFTED = 8  # flag: nobody has chosen the token yet; it comes behind a row of its epoch that is no draft
 F32, IDS = 1, 4  # dtype: numbers of a row, or one i32 token id a row; 2 = f16 and 3 = bf16 are reserved
-EPOCHS_OF_A_TAIL = 2**16  # a coordinator's epochs are multiples of it; those between are made where is sampled
+EPOCHS_OF_A_TAIL = (
+    2**16
+)  # a coordinator's epochs are multiples of it; those between are made where is sampled
 LINK = 0  # stream of what is about the link itself
 
 MAX_FRAME = 64 * 2**20  # bytes
@@ -27,7 +30,7 @@ _BOTH = struct.Struct("!IIBBIIHHBI")
 _ROUTE = struct.Struct("!H")
 _EXTENT = struct.Struct("!9xB13xI")  # of both headers what says how long the frame is: flags and length
 _ITEM_BYTES = {F32: 4, IDS: 4}
-_KNOWN_FLAGS = ROW_BY_ROW | DECODED
+_KNOWN_FLAGS = ROW_BY_ROW | DECODED | DRAFTED
 _NUMBERS = (ACTIVATION, RESIDUAL, EARLY)
 
 

@@ -186,9 +186,9 @@ class Sample(Word, frozen=True):
     """To the tail of a ring: `ids` are those of the stream so far, choose what follows, from `epoch` on.
 
     Temperature 0 is greedy, top_k 0 is off. None is chosen at position `end` or later, nor after one of
-    `stop_ids`. What is chosen is fed to the first group, unless it was drafted; `drafts` says how ids are:
-    none; one by one, as a `stream`, where what the tail feeds begins an epoch; or in `rounds`, frames of several
-    rows, where the tail feeds nothing.
+    `stop_ids`. What is chosen is fed to the first group, unless it was drafted. `drafts` says how ids are:
+    none; one by one, as a `stream`, where what the tail feeds begins an epoch; or in `rounds`, frames of
+    several rows, where the tail feeds nothing.
     """
 
     stream: Stream

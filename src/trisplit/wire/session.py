@@ -192,7 +192,9 @@ STREAM: Turns = {
     ("closing", "called", Closed): NONE,
 }
 
-OfAStream = Activation | Open | Opened | Sample | Sampling | Drafted | Fence | Resume | Resumed | Close | Closed
+OfAStream = (
+    Activation | Open | Opened | Sample | Sampling | Drafted | Fence | Resume | Resumed | Close | Closed
+)
 OF_A_STREAM = get_args(OfAStream)
 
 # An answer needs its question, and one question of a kind is open at a time.
