@@ -92,6 +92,7 @@ class Speculation:
         """A station was lost: the last id that stands goes round again."""
         stream, answer = self._stream, self._answer
         while self._number != stream.order_number:
+            await self._trips.whole.wait()
             await self._order()
         self.pace.pause()
         self._is_mute, self._in_round, self._watched = False, False, None
