@@ -15,9 +15,10 @@ from tests.wire.words import EXAMPLES, framed
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.pushing import Stock
 from trisplit.mesh.streams import Stream
+from trisplit.wire.choosing import Fence, Sample
 from trisplit.wire.frame import IDS, Activation
 from trisplit.wire.greeting import VERSION, Hello
-from trisplit.wire.messages import Adopt, Ask, Close, Fence, Open, Ping, Sample
+from trisplit.wire.messages import Adopt, Ask, Close, Open, Ping
 from trisplit.wire.session import Said
 
 PATIENCE_S = 60.0

@@ -30,9 +30,10 @@ from trisplit.models.generation import Generation, Request
 from trisplit.models.model import Model, open_model
 from trisplit.models.sampling import Sampling
 from trisplit.wire import messages
+from trisplit.wire.choosing import Fence, Sample
 from trisplit.wire.frame import IDS, Activation
 from trisplit.wire.greeting import VERSION, Welcome
-from trisplit.wire.messages import Ask, Close, Closed, Fence, Join, Joined, Load, Loaded, Open, Opened, Sample
+from trisplit.wire.messages import Ask, Close, Closed, Join, Joined, Load, Loaded, Open, Opened
 
 PATIENCE_S = 30.0
 CONTEXT = 64

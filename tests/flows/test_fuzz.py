@@ -22,7 +22,8 @@ from trisplit.mesh.room import Room
 from trisplit.models.decoder import Decoder
 from trisplit.models.ends import Ends
 from trisplit.models.model import Model, open_model
-from trisplit.wire.messages import Ask, Facts, Load, Message, Sample
+from trisplit.wire.choosing import Sample
+from trisplit.wire.messages import Ask, Facts, Load, Message
 
 GROWTH_BYTES = 16 * 2**20
 

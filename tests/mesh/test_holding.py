@@ -133,7 +133,8 @@ def test_rows_marked_so_pass_attention_one_by_one(model: Model) -> None:
     while waiting:
         for on in map(owned, run(here, waiting.pop(0))):
             (back if on.group == 4 else waiting).append(on)
-    np.testing.assert_array_equal(np.frombuffer(back[0].payload, np.float32), singles[-1])
+    np.testing.assert_array_equal(np.frombuffer(back[0].payload, np.float32), singles.reshape(-1))
+    assert (back[0].position, back[0].rows) == (0, 4), "all of them, for whoever samples"
 
 
 def test_nothing_is_batched_where_rows_are_not_equal(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from trisplit.errors import OwnProblem, PeerProblem, RequestProblem
 from trisplit.models.sampling import Sampling
-from trisplit.wire.messages import Sample
+from trisplit.wire.choosing import Sample
 from trisplit.wire.packing import decode, encode
 
 EDGES: dict[str, tuple[float, ...]] = {

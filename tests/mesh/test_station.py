@@ -41,7 +41,7 @@ from trisplit.wire.session import Said
 
 STAGE = StageSpec(0, "down")
 OFFER = Offer(STAGE, (FileSpec(bytes(32), 1),))
-JOIN = Join((), 9, "s1", (), (), False, False)
+JOIN = Join((), 9, "s1", (), (), False, False, ())
 
 
 def load(context: int) -> Load:

@@ -10,8 +10,8 @@ import pytest
 from trisplit.errors import PeerProblem
 from trisplit.mesh.tail import Chosen, Tail
 from trisplit.models.sampling import Sampling, choose
+from trisplit.wire.choosing import Drafts
 from trisplit.wire.frame import EPOCHS_OF_A_TAIL
-from trisplit.wire.messages import Drafts
 
 VOCAB = 7
 PROMPT = (3, 1, 4)

@@ -24,8 +24,8 @@ from trisplit.models.decoder import Decoder
 from trisplit.models.generation import Generation, Request
 from trisplit.models.model import Model, open_model
 from trisplit.models.sampling import Sampling
+from trisplit.wire.choosing import Drafted, Fence
 from trisplit.wire.frame import DECODED, DRAFTED, IDS, Activation
-from trisplit.wire.messages import Drafted, Fence
 
 PROMPT = (5, 9, 17, 3)
 END = 24

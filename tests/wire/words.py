@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from trisplit.wire import frame, packing, route
+from trisplit.wire.choosing import Drafted, Fence, Sample, Sampling
 from trisplit.wire.fields import MAX_PIECE
 from trisplit.wire.frame import Activation
 from trisplit.wire.gauging import MOST_DEADLINE_MS, MOST_ROUNDS, Gauge, Gauged
@@ -28,10 +29,8 @@ from trisplit.wire.messages import (
     Bye,
     Close,
     Closed,
-    Drafted,
     Facts,
     Fault,
-    Fence,
     FileSpec,
     GroupSpec,
     Join,
@@ -48,8 +47,6 @@ from trisplit.wire.messages import (
     Pong,
     Recall,
     Recalled,
-    Sample,
-    Sampling,
     Source,
     StageSpec,
     Visit,

@@ -139,7 +139,7 @@ class Coordinator:
 
     async def tune(self, *, batched: bool) -> None:
         """Has everybody send in batches from now on, or not; also under answers, not while one is lost."""
-        await self._whole.wait()
+        await self._trips.whole.wait()
         with contextlib.suppress(*([StationLost] if self._recovers else [])):  # a recovery tells it everybody
             await self._members.tune(batched=batched, routed=self._members.routed)
 

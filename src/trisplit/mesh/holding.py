@@ -17,9 +17,10 @@ from trisplit.mesh.rows import Stream, Work
 from trisplit.mesh.tail import Chosen, Tail
 from trisplit.mesh.turns import Turns
 from trisplit.models.session import Floats, Row
+from trisplit.wire.choosing import Drafted, Fence
 from trisplit.wire.frame import DECODED, DRAFTED, F32, IDS, ROW_BY_ROW, SAME_VERSION, Activation
 from trisplit.wire.losses import Seen, Surveyed
-from trisplit.wire.messages import Drafted, Fence, Join, Visit
+from trisplit.wire.messages import Join, Visit
 
 MOST_WAITING: Final = 2  # times the rows of a sequence, for each group
 MOST_WAITING_RESUMED: Final = 8  # where a past comes again, with what it has overwritten

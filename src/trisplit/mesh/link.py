@@ -14,10 +14,11 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from trisplit.errors import OwnProblem, PeerProblem, Problem
 from trisplit.mesh.outbox import Outbox
 from trisplit.wire.batch import split
+from trisplit.wire.choosing import Fence
 from trisplit.wire.fields import MAX_TEXT
 from trisplit.wire.frame import MAX_FRAME, SAME_VERSION, Activation
 from trisplit.wire.greeting import Hello, Welcome
-from trisplit.wire.messages import Bye, Fault, Fence, Ping, Pong
+from trisplit.wire.messages import Bye, Fault, Ping, Pong
 from trisplit.wire.session import CLOSED, Said, Session
 
 T = TypeVar("T", bound=Said)
@@ -41,17 +42,15 @@ _PING, _PONG = WSMsgType.PING, WSMsgType.PONG
 class Link:
     """One connection: a wire session on a WebSocket. Made by `calling` and `server`; close it always.
 
-    `peer` names the other side in messages; `welcome` is what it answered, or `hello` what it called
-    with. `on_activation`, when set, is called with every activation straight from the socket, with
-    no task switch. The payload is then a view of the receive buffer, dead when the call returns: use or
-    copy it inside. A `Problem` raised there ends this link. So is `on_fence` with every Fence: what is void
-    should not wait behind a task. Pings are answered here and not shown.
+    `peer` names the other side in messages; `welcome` is what it answered, or `hello` what it called with.
+    `on_activation` and `on_fence`, when set, are called with every such word straight from the socket, with no
+    task switch. The payload is then a view of the receive buffer, dead when the call returns: use or copy it
+    inside. A `Problem` raised there ends this link. Pings are answered here and not shown.
 
     With `batched` what is sent in one turn of the event loop leaves together at its end, or at `flush`.
-    What leaves goes to the kernel at once, or waits in memory while the peer does not read: await
-    `drain` before sending more than a peer may be expected to take. A peer that lets more than
-    `MAX_UNSENT_BYTES` wait, or sends more than we read, or what nobody may say, has `broken_rules`
-    and its link ends with the reason.
+    What leaves goes to the kernel at once, or waits in memory while the peer does not read: await `drain`
+    before sending more than a peer may be expected to take. A peer that lets more than `MAX_UNSENT_BYTES`
+    wait, or sends more than we read, or what nobody may say, has `broken_rules` and its link ends so.
     """
 
     def __init__(self, session: Session, transport: WSTransport, peer: str) -> None:
@@ -180,11 +179,9 @@ class Link:
             self.send(Pong(said.nonce))
             return
         if len(self._inbox) >= MAX_WAITING or self._inbox_bytes + n_bytes > MAX_WAITING_BYTES:
-            waiting = (
-                f"{len(self._inbox):,} messages ({self._inbox_bytes:,} bytes) of {self.peer} wait unread"
-            )
+            waiting = f"{len(self._inbox):,} messages ({self._inbox_bytes:,} bytes)"
             self.broken_rules = True
-            raise PeerProblem(waiting, fix="send less before an answer comes")
+            raise PeerProblem(f"{waiting} of {self.peer} wait unread", fix="send less before an answer comes")
         self._inbox.append((said, n_bytes))
         self._inbox_bytes += n_bytes
         if isinstance(said, (Hello, Welcome)):

@@ -16,8 +16,9 @@ from trisplit.mesh.membership import ANSWER_DEADLINE_S, Membership
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.pushing import Stock
 from trisplit.mesh.streams import Stream
+from trisplit.wire.choosing import Sampling
 from trisplit.wire.losses import Again, Begun, Replay, Resume, Resumed, Seen, Skip, Survey, Surveyed
-from trisplit.wire.messages import Message, Open, Opened, Sampling
+from trisplit.wire.messages import Message, Open, Opened
 
 M = TypeVar("M", bound=Message)
 

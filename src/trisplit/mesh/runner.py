@@ -10,8 +10,8 @@ from typing import Final
 
 from trisplit.mesh.holding import Held
 from trisplit.mesh.rows import Work
+from trisplit.wire.choosing import Fence
 from trisplit.wire.frame import Activation
-from trisplit.wire.messages import Fence
 
 SHORT_MS: Final = 50.0  # what may keep the loop from answering a ping
 

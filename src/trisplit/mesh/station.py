@@ -26,7 +26,8 @@ from trisplit.mesh.onward import Onward, Send
 from trisplit.mesh.runner import Runner
 from trisplit.mesh.tail import told_to_sample
 from trisplit.mesh.trust import NOBODY, Trust
-from trisplit.wire import messages
+from trisplit.wire import choosing
+from trisplit.wire.choosing import Drafted, Fence, Sample
 from trisplit.wire.frame import SAME_VERSION, Activation
 from trisplit.wire.gauging import Gauge
 from trisplit.wire.greeting import VERSION, Hello
@@ -37,10 +38,8 @@ from trisplit.wire.messages import (
     Bye,
     Close,
     Closed,
-    Drafted,
     Facts,
     Fault,
-    Fence,
     Join,
     Joined,
     Load,
@@ -51,7 +50,6 @@ from trisplit.wire.messages import (
     Piece,
     Recall,
     Recalled,
-    Sample,
     Way,
 )
 from trisplit.wire.session import Said
@@ -153,7 +151,7 @@ class Station:
                 link.send(Closed(said.stream))
             case Sample():
                 self._sample(said)
-                link.send(messages.Sampling(said.stream))
+                link.send(choosing.Sampling(said.stream))
             case Drafted():
                 self._holding().draft(said)
             case Survey():

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from trisplit.errors import PeerProblem
 from trisplit.models.generation import Generation
 from trisplit.models.session import Floats
+from trisplit.wire.choosing import Drafts, Sample
 from trisplit.wire.frame import EPOCHS_OF_A_TAIL, IDS, SAME_VERSION, Activation
-from trisplit.wire.messages import Drafts, Sample
 
 MOST_UNDER_WAY_BYTES: Final = 16 * 2**20  # of all prompts; rows that are widened on their way weigh more
 

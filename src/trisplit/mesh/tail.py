@@ -10,8 +10,8 @@ import numpy as np
 from trisplit.errors import PeerProblem
 from trisplit.models.sampling import Sampling, choose
 from trisplit.models.session import Floats
+from trisplit.wire.choosing import Drafts, Sample
 from trisplit.wire.frame import EPOCHS_OF_A_TAIL, SAME_VERSION
-from trisplit.wire.messages import Drafts, Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from trisplit.mesh.streams import Came, Stream
 from trisplit.mesh.tail import Tail, tail_of
 from trisplit.mesh.trips import Trips
 from trisplit.models.session import Floats
+from trisplit.wire.choosing import Sample
 from trisplit.wire.frame import DECODED, Activation
-from trisplit.wire.messages import Sample
 
 
 class Sampler(Protocol):

@@ -16,8 +16,8 @@ from trisplit.mesh.streams import Stream, has_room, pieces
 from trisplit.models.decoder import chunks
 from trisplit.models.ends import Ends
 from trisplit.models.session import Floats
+from trisplit.wire.choosing import Drafted, Fence, Sample, Sampling
 from trisplit.wire.frame import F32, IDS, Activation
-from trisplit.wire.messages import Drafted, Fence, Sample, Sampling
 
 STEP_DEADLINE_S: Final = 120.0  # for one chunk or token once round
 

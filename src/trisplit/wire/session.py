@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from trisplit.errors import OwnProblem, PeerProblem
 from trisplit.wire import frame, packing
+from trisplit.wire.choosing import Drafted, Fence, Sample, Sampling
 from trisplit.wire.frame import SAME_VERSION, Activation
 from trisplit.wire.gauging import Gauge, Gauged
 from trisplit.wire.greeting import VERSION, Challenge, Counterproof, Hello, Proof, Role, Welcome
@@ -17,10 +18,8 @@ from trisplit.wire.messages import (
     Bye,
     Close,
     Closed,
-    Drafted,
     Facts,
     Fault,
-    Fence,
     Join,
     Joined,
     Load,
@@ -35,8 +34,6 @@ from trisplit.wire.messages import (
     Pong,
     Recall,
     Recalled,
-    Sample,
-    Sampling,
     Want,
 )
 from trisplit.wire.owed import OWED, Owed
