@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from typing import Final
 
 from trisplit.errors import PeerProblem, Problem, RequestProblem
 from trisplit.mesh.ahead import refuse_with_failover
@@ -28,7 +27,6 @@ from trisplit.models.model import Model
 from trisplit.models.session import Floats
 from trisplit.wire.frame import DECODED, SAME_VERSION, Activation
 from trisplit.wire.messages import Close, Closed, Open, Opened
-
 
 
 class Coordinator:
@@ -197,10 +195,10 @@ class Coordinator:
             members.peers.mend()
             async for _ in members.load(self._recovery.stock, [name]):
                 pass
-            await self._whole.wait()
+            await self._trips.whole.wait()
             if self._broken is None:
                 await members.join([name])
-                await self._whole.wait()  # another may have been lost meanwhile
+                await self._trips.whole.wait()  # another may have been lost meanwhile
             members.take_in(peer, self._streams)
             if self._broken is not None and members.is_whole:
                 await members.join()

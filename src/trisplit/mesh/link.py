@@ -43,7 +43,7 @@ class Link:
     """One connection: a wire session on a WebSocket. Made by `calling` and `server`; close it always.
 
     `peer` names the other side in messages; `welcome` is what it answered, or `hello` what it called with.
-    `on_activation` and `on_fence`, when set, are called with every such word straight from the socket, with no
+    `on_activation` and `on_fence`, when set, are called with each such word straight from the socket, with no
     task switch. The payload is then a view of the receive buffer, dead when the call returns: use or copy it
     inside. A `Problem` raised there ends this link. Pings are answered here and not shown.
 
