@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections import deque
@@ -13,7 +12,7 @@ from typing import Final
 
 from trisplit.errors import OwnProblem, PeerProblem, Problem, RequestProblem
 from trisplit.machine import available_bytes, rss_bytes
-from trisplit.mesh.calling import connect
+from trisplit.mesh.dialled import Dialled, unheard
 from trisplit.mesh.door import Tally
 from trisplit.mesh.fetching import Supplier
 from trisplit.mesh.gauging import gauged_for
@@ -56,7 +55,6 @@ from trisplit.wire.session import Said
 
 Build = Callable[[Load, Supplier, Tell], Awaitable[Held]]
 
-CONNECT_DEADLINE_S: Final = 10.0
 MOST_LATER: Final = 16  # orders that wait for a load; each may be as long as a control message
 SILENCE_S: Final = 30.0  # of a coordinator, which pings three times a second
 
@@ -79,10 +77,8 @@ class Station:
         self._runner: Runner | None = None
         self._keeps = False
         self._keeper = Keeper()
-        self._links: dict[str, Link] = {}
+        self._dialled = Dialled(trust)
         self._upstream: dict[str, Link] = {}
-        self._told: list[Link] = []
-        self._closing: set[asyncio.Task[None]] = set()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="stages")
 
     async def accept(self, link: Link) -> None:
@@ -125,7 +121,7 @@ class Station:
             self._coordinator, self._mesh = None, None
             self._hold(None)
             self._later.clear()
-            await self._leave()
+            await self._dialled.leave()
             await link.close("the station is empty again")
 
     async def _answer(self, link: Link, said: Said) -> None:
@@ -192,7 +188,9 @@ class Station:
         if held is None:
             self._keeper.clear()
         else:
-            self._runner = Runner(held, self._worker, self._keeper.send, self._tell, self._could_not_run)
+            self._runner = Runner(
+                held, self._worker, self._keeper.send, self._dialled.say, self._could_not_run
+            )
 
     async def _build(self, link: Link, said: Load) -> Held:
         """Builds the sessions asked for, telling the coordinator how far it is and what is not here."""
@@ -240,20 +238,16 @@ class Station:
         self._name_there = order.name
         for name in order.without:
             if name in self._upstream:
-                self._part(self._upstream.pop(name), "its station was given up")
-        for address in self._links.keys() - {way.address for way in order.ways}.union(order.told):
-            self._part(self._links.pop(address), "it is no successor any more")
+                self._dialled.part(self._upstream.pop(name), "its station was given up")
+        self._dialled.keep_only({way.address for way in order.ways}.union(order.told))
         onward, kept = Onward(), set()
         for way in order.ways:
             onward.add(way, await self._sender(link, way))
             if self._keeps and way.target != order.end and (way.held or way.target not in held.groups):
                 kept.add(way.target)
         self._keeper.point(onward, order, kept=kept)
-        self._told = []
-        for address in order.told:
-            with contextlib.suppress(PeerProblem):  # who cannot be reached runs nothing that is void
-                self._told.append(await self._link_to(address))
-        for each in (link, *self._links.values()):
+        await self._dialled.tell(order.told, self._hello)
+        for each in (link, *self._dialled):
             each.batched = order.batched
 
     async def _sender(self, link: Link, way: Way) -> Send:
@@ -263,18 +257,18 @@ class Station:
         if not way.address:
             return link.send
         try:
-            return partial(self._pass_on, await self._link_to(way.address), way)
+            return partial(self._pass_on, await self._dialled.to(way.address, self._hello), way)
         except PeerProblem as problem:
             link.send(Severed(way.station, problem.what))
-            return _unheard
+            return unheard
 
     def _pass_on(self, link: Link, way: Way, said: Activation) -> None:
         """To a successor. If it is gone the coordinator hears of it, and sees to what was said."""
         try:
             link.send(said)
         except PeerProblem as problem:
-            if self._links.get(way.address) is link and self._coordinator is not None:
-                self._part(self._links.pop(way.address), "")
+            if self._dialled.has(way.address, link) and self._coordinator is not None:
+                self._dialled.drop(way.address, "")
                 with contextlib.suppress(Problem):  # that link has ended too
                     self._coordinator.send(Severed(way.station, problem.what))
 
@@ -282,26 +276,6 @@ class Station:
     def _hello(self) -> Hello:
         """How we greet other stations."""
         return Hello(VERSION, mesh=self._mesh or "", role="station", name=self._name_there)
-
-    async def _link_to(self, address: str) -> Link:
-        if address not in self._links or not self._links[address].is_open:
-            self._links[address] = await connect(
-                address, hello=self._hello, deadline_s=CONNECT_DEADLINE_S, trust=self._trust
-            )
-        return self._links[address]
-
-    def _part(self, link: Link, reason: str) -> None:
-        """Closes a link without waiting for the other side, which may be dead."""
-        link.on_activation = _unheard
-        closing = asyncio.create_task(link.close(reason))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
-
-    async def _leave(self) -> None:
-        self._told = []
-        while self._links:
-            self._part(self._links.popitem()[1], "the coordinator has left")
-        await asyncio.gather(*self._closing, return_exceptions=True)
 
     # --- frames ---
 
@@ -328,12 +302,6 @@ class Station:
         if self._held is not None:
             self._held.fence(said.stream, said.epoch)
 
-    def _tell(self, said: Fence) -> None:
-        """Says to every other station what is void."""
-        for link in self._told:
-            with contextlib.suppress(PeerProblem):  # who is gone runs nothing
-                link.send(said)
-
     def _could_not_run(self, error: Exception, said: Activation) -> None:
         if not isinstance(error, Problem):
             error = self._failed(f"group {said.group} could not run: {error}")
@@ -349,7 +317,3 @@ class Station:
         if self._coordinator is not None:
             with contextlib.suppress(Problem):  # its link has ended too
                 self._coordinator.send(fault(problem, stream))
-
-
-def _unheard(_: Activation) -> None:
-    """Rows of a station that was given up."""
