@@ -18,7 +18,7 @@ import pytest
 from tests.flows.test_token_trip import Silent
 from tests.tiny import build
 from trisplit.errors import PeerProblem
-from trisplit.mesh import coordinator as coordinating
+from trisplit.mesh import trips
 from trisplit.mesh import membership, pushing
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
@@ -311,7 +311,7 @@ def test_an_answer_that_makes_no_sense_ends_the_request(
 def test_an_answer_that_never_comes_ends_at_the_deadline(
     tiny: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinating, "STEP_DEADLINE_S", 0.2)
+    monkeypatch.setattr(trips, "STEP_DEADLINE_S", 0.2)
     with pytest.raises(PeerProblem, match=r"an answer to a token did not come within 0\.2 s"):
         asyncio.run(Liar().trip(open_model(tiny("llama"))))
 
@@ -331,7 +331,7 @@ def test_every_wait_has_a_deadline(
 def test_a_tail_is_told_all_it_needs_to_sample(
     tiny: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinating, "STEP_DEADLINE_S", 0.2)
+    monkeypatch.setattr(trips, "STEP_DEADLINE_S", 0.2)
     how = Sampling(temperature=0.7, top_k=9, top_p=0.8, min_p=0.1, repetition_penalty=1.2, seed=2**64 - 1)
     request = Request(prompt_ids=ASKED, sampling=how, max_tokens=2, eos_ids=frozenset((2,)))
     answer = Generation(request, Silent(), CONTEXT)
