@@ -63,6 +63,7 @@ $(PEERS)/ready: tests/oracle/requirements.txt
 decode_run := bench decode smollm2 --peers transformers,llama.cpp
 mesh_run := bench mesh smollm2
 dtypes_run := bench dtypes smollm2
+int4_run := bench int4 smollm2 --rotate 1 --methods nearest,searched,blocks,propagated,fitted --threads 2
 draft_run := bench draft smollm2 --draft ngram,twin:int8,twin:int4
 memory_run := bench memory smollm2 --dtype f32,int8,int4
 wire_run := bench wire
@@ -80,7 +81,7 @@ sessions_run := bench sessions smollm2 --sessions 8 --stations 6 --one-way-ms 20
 prefill_run := bench prefill smollm2 --prompt 2000 --stations 6 --one-way-ms 20 --rounds 2
 prefill-waiting_run := bench prefill --stage-ms 5,5,5 --layers 30 --width 576 --prompt 2000 --stations 6 --one-way-ms 20 --rounds 1
 batch_run := gate batch smollm2 --stations 6 --sessions 8 --topology ring
-RULERS := decode mesh dtypes draft memory wire failover ladder thirds-ring layers-6 levers ahead overlap uneven origin sessions \
+RULERS := decode mesh dtypes int4 draft memory wire failover ladder thirds-ring layers-6 levers ahead overlap uneven origin sessions \
 	prefill prefill-waiting batch
 
 bench: peers

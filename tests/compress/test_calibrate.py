@@ -80,16 +80,18 @@ def test_layers_after_an_edited_one_see_what_it_leaves(tiny: Tiny) -> None:
     assert 0 < np.abs(seen[0] - seen[1]).max() < 1
 
 
-def test_passages_begin_with_every_text(tiny: Tiny) -> None:
+def test_passages_begin_with_every_text_and_each_as_a_text_does(tiny: Tiny) -> None:
     tokenizer = open_model(tiny("llama")).tokenizer()
     texts = ["the tide comes in. " * 300, "short", "and goes out. " * 300]
-    ids = [tokenizer.encode(text) for text in texts]
-    assert min(len(ids[0]), len(ids[2])) > PASSAGE_TOKENS
-    passages = passages_of(tokenizer, texts, 2 * PASSAGE_TOKENS + len(ids[1]) + 7)
-    assert passages[:3] == [ids[0][:PASSAGE_TOKENS], ids[1], ids[2][:PASSAGE_TOKENS]]
-    assert passages[3] == ids[0][PASSAGE_TOKENS : PASSAGE_TOKENS + 7]
-    everything = passages_of(tokenizer, texts, 10**9)
-    assert sum(map(len, everything)) == sum(map(len, ids))
+    ids = [tokenizer.encode(text, special=False) for text in texts]
+    bos, step = tokenizer.bos_id, PASSAGE_TOKENS - 1
+    assert min(len(ids[0]), len(ids[2])) > step
+    passages = passages_of(tokenizer, texts, 2 * PASSAGE_TOKENS + len(ids[1]) + 1 + 7)
+    assert passages[:3] == [[bos, *ids[0][:step]], [bos, *ids[1]], [bos, *ids[2][:step]]]
+    assert passages[3:] == [[bos, *ids[0][step : step + 6]]]
+    everything = passages_of(tokenizer, texts, 10**9, longest=64)
+    assert sum(len(passage) - 1 for passage in everything) == sum(map(len, ids))
+    assert {len(passage) for passage in everything} >= {64}
 
 
 def test_a_text_shorter_than_a_passage_is_enough_and_none_is_not(tiny: Tiny) -> None:

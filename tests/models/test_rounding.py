@@ -74,7 +74,7 @@ def test_ends_norms_and_other_dtypes_are_as_without(tiny: Tiny) -> None:
 @pytest.mark.parametrize("variant", ["llama", "qwen2-window", "phi3", "gemma3", "neox"])
 def test_every_matrix_of_every_family_has_statistics(variant: str, tiny: Tiny, tmp_path: Path) -> None:
     fitted = open_model(tiny(variant)).rounded(some_statistics(tiny(variant), tmp_path))
-    stages = fitted.stages[1:7]  # two layers
+    stages = fitted.stages[1:4]  # one layer
     for stage, file in zip(stages, fitted.files(stages, "int4")):
         assert file.weight_bytes == fitted.weight_bytes(stage, "int4")
         assert not [name for name in file.tensors if name.endswith((".q8", ".w"))]

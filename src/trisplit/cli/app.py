@@ -21,6 +21,7 @@ from trisplit.cli import (
     batching,
     bench,
     caching,
+    calibrating,
     claims,
     drafting,
     evaluating,
@@ -46,6 +47,7 @@ for module in (answer, plan, show, station, up, claims, evaluating, atlas, cachi
     module.add_to(app)
 ladder.add_to(bench.app)
 drafting.add_to(bench.app)
+calibrating.add_to(app, bench.app)
 app.add_typer(bench.app, name="bench")
 batching.add_to(gate.app)
 app.add_typer(gate.app, name="gate")

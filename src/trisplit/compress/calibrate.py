@@ -11,36 +11,43 @@ from typing import Final
 
 import numpy as np
 
+from trisplit.compress.passages import Passage, beginning
+from trisplit.compress.reading import Report, silent, told
 from trisplit.errors import CheckpointProblem, RequestProblem
 from trisplit.models.config import layer_stages
 from trisplit.models.model import Model, context_for
 from trisplit.models.session import Floats, StageSession, Tracks
 from trisplit.models.stage_file import StageFile
 from trisplit.models.stages import given
-from trisplit.models.statistics import About, Doubles, writing
+from trisplit.models.statistics import About, Doubles, Statistics, open_statistics, writing
 from trisplit.models.tokenizer import Tokenizer
+from trisplit.models.twins import kept_statistics
 from trisplit.models.watching import Watched
 from trisplit.paths import cache_dir
 
 PASSAGE_TOKENS: Final = 512
 
 
-def passages_of(tokenizer: Tokenizer, texts: Sequence[str], tokens: int) -> list[list[int]]:
-    """Ids of passages of PASSAGE_TOKENS, `tokens` in all: of every text equally far in, until it ends.
+def passages_of(
+    tokenizer: Tokenizer, texts: Sequence[str], tokens: int, longest: int = PASSAGE_TOKENS
+) -> list[Passage]:
+    """Passages of up to `longest` ids, each begun as any text is, `tokens` in all if there are.
 
     First the beginnings of all texts, then what follows each, so that few tokens still come from many texts.
     What a text ends with may be shorter. RequestProblem when the texts hold nothing.
     """
-    encoded = [tokenizer.encode(text) for text in texts]
-    starts = range(0, max(map(len, encoded), default=0), PASSAGE_TOKENS)
-    passages, left = list[list[int]](), tokens
-    for passage in (ids[at : at + PASSAGE_TOKENS] for at in starts for ids in encoded):
-        if passage and left > 0:
-            passages.append(passage[:left])
-            left -= len(passage)
-    if not passages:
+    begun = beginning(tokenizer)
+    encoded = [tokenizer.encode(text, special=False) for text in texts]
+    step = longest - len(begun)
+    chosen, left = list[Passage](), tokens
+    for at in range(0, max(map(len, encoded), default=0), step):
+        for ids in encoded:
+            if left > 0 and at < len(ids):
+                chosen.append([*begun, *ids[at : at + step]][:left])
+                left -= len(chosen[-1])
+    if not chosen:
         raise RequestProblem("there is no text to calibrate on", fix="name a text that is not empty")
-    return passages
+    return chosen
 
 
 class Stream:
@@ -135,6 +142,20 @@ def calibrate(model: Model, passages: Sequence[Sequence[int]], path: Path, *, th
             for name, of_matrix in moments.items():
                 add(name, of_matrix.mean())
             yield layer
+
+
+def statistics_of(
+    model: Model, passages: Sequence[Sequence[int]], *, threads: int, report: Report = silent
+) -> Statistics:
+    """The statistics of these passages, which are kept: made now unless they were before."""
+    wanted = about(model, passages)
+    path = kept_statistics(model).with_suffix(f".{wanted.text[:16]}.npz")
+    if path.exists() and (kept := open_statistics(path)).about == wanted:
+        return kept
+    layers = model.config.layers
+    for _ in told(calibrate(model, passages, path, threads=threads), "calibrating", layers, report):
+        pass
+    return open_statistics(path)
 
 
 def about(model: Model, passages: Sequence[Sequence[int]]) -> About:

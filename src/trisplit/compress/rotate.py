@@ -7,6 +7,7 @@ no grid and have no outlying columns (QuaRot, arXiv 2404.00456, does so to quant
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from trisplit.models.layout import layout
 from trisplit.models.model import Model
 from trisplit.models.session import Floats
 from trisplit.models.statistics import Doubles
+from trisplit.paths import cache_dir
 
 _ROWS: Final = 4096  # of the vocabulary, turned together
 _NORMS: Final[Mapping[LayerKind, str]] = {"attention": "attn_norm", "gate_up": "ffn_norm"}
@@ -46,6 +48,17 @@ def rotate(model: Model, folder: Path, seed: int) -> None:
         writer.add(dict(turn.layer(layer)))
     writer.add(turn.head())
     writer.finish(model, {"tie_word_embeddings": False, "torch_dtype": "float32"})
+
+
+def rotated_copy(model: Model, seed: int) -> Path:
+    """The folder of the copy in the cache, made now unless it was before; Problems as of `rotate`."""
+    folder = cache_dir() / "rotated" / f"{model.checkpoint.digest[:24]}-{seed}"
+    if not folder.exists():
+        folder.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
+            rotate(model, Path(draft, "copy"), seed)
+            Path(draft, "copy").replace(folder)
+    return folder
 
 
 def orthogonal(n: int, *seeds: int) -> Doubles:

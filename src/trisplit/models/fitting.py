@@ -10,7 +10,7 @@ arXiv 2309.01885).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,12 @@ Doubles = NDArray[np.float64]
 ROWS: Final = 256  # fitted together: their blocks stay in the cache, and BLAS takes one thread for a block
 _DAMPING: Final = 1e-3  # of the mean of the diagonal: inputs the text never had are not worth nothing
 _ROUNDS: Final = 2  # of rounding and refitting within a block
-_SWEEPS: Final = 3  # over all blocks
+SWEEPS: Final = 3  # over all blocks
 # Ends tried for each block: fractions of its range cut off below and above, alone and together.
 _CUTS: Final = (0.0, 0.04, 0.08, 0.12, 0.16, 0.2)
+
+
+Keeps = Literal["all", "blocks", "diagonal"]
 
 
 @dataclass(slots=True)
@@ -48,9 +51,9 @@ class _Blocks:
 class Fitter:
     """Fits rows of matrices that are given inputs with one Gram matrix."""
 
-    def __init__(self, gram: Doubles) -> None:
+    def __init__(self, gram: Doubles, *, sweeps: int = SWEEPS) -> None:
         """`gram`: [columns, columns], E[xxᵀ] or any multiple; RequestProblem for what can be none."""
-        self.metric = metric(gram)
+        self.metric, self._sweeps = metric(gram), sweeps
         inverse = np.linalg.inv(self.metric)
         # upper[b, c] says how much an error in column b moves the best of the columns c after it.
         self._upper = np.linalg.cholesky((inverse + inverse.T) / 2).T
@@ -96,7 +99,7 @@ class Fitter:
 
     def _improve(self, fit: _Blocks, columns: Floats) -> None:
         """Each code, then each block's scale and offset, to its best with all others as they are."""
-        for _ in range(_SWEEPS):
+        for _ in range(self._sweeps):
             pull = self._plain @ (columns - fit.values())
             for b in range(len(fit.scales)):
                 here = slice(b * BLOCK, (b + 1) * BLOCK)
@@ -126,6 +129,14 @@ def metric(gram: Doubles) -> Doubles:
         raise _no_gram("they hold what is no number")
     one = np.eye(len(gram))
     return gram.astype(np.float64) / mean + _DAMPING * one if mean > 0 else one
+
+
+def narrowed(gram: Doubles, keeps: Keeps) -> Doubles:
+    """Only what inputs of one block of 32 have to do with each other, or only their sizes."""
+    if keeps == "all":
+        return gram
+    place = np.arange(len(gram)) // (BLOCK if keeps == "blocks" else 1)
+    return np.where(place[:, None] == place, gram, 0.0)
 
 
 def _no_gram(why: str) -> RequestProblem:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.tiny import build_variant
@@ -14,7 +15,11 @@ from trisplit.errors import CheckpointProblem, RequestProblem, UnknownName
 from trisplit.mesh.drafts import DRAFTS, Target, draft_named, source_named
 from trisplit.mesh.drafts.reading import Reading
 from trisplit.models.model import open_model
+from trisplit.models.rounding import Fitted
 from trisplit.models.sampling import Sampling
+from trisplit.models.stages import given
+from trisplit.models.statistics import About, writing
+from trisplit.models.twins import kept_statistics
 
 Tiny = Callable[[str], Path]
 
@@ -60,6 +65,28 @@ def test_a_twin_in_a_folder_runs_at_the_target_s_dtype_or_the_one_named(
     assert source.dtype == dtype
 
 
+def test_an_int4_twin_is_fitted_by_statistics_that_are_named_or_in_the_cache(
+    target: Target, tmp_path: Path
+) -> None:
+    model = target.model
+    for path in (tmp_path / "some.npz", kept_statistics(model)):
+        with writing(path, About(model=model.content_digest(), text="t", tokens=40)) as add:
+            for name, width in given(model.config, model.stages).items():
+                add(name, np.eye(width))
+    try:
+        for text in (f"twin:int4@{tmp_path / 'some.npz'}", "twin:int4"):
+            source = source_named(text, target)
+            assert isinstance(source, Reading)
+            assert (source.name, source.dtype) == (text, "int4")
+            assert isinstance(source.model.rounding, Fitted)
+            assert source.draft(Sampling()).guess(IDS) is not None
+    finally:
+        kept_statistics(model).unlink()
+    plain = source_named("twin:int4", target)
+    assert isinstance(plain, Reading)
+    assert plain.model.rounding is None
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "said", "fix"),
     [
@@ -70,6 +97,7 @@ def test_a_twin_in_a_folder_runs_at_the_target_s_dtype_or_the_one_named(
         ("ngram:3", RequestProblem, "ngram:3 makes no sense", "ngram alone"),
         ("twin", RequestProblem, "which twin", "twin:int8"),
         ("twin:int5", UnknownName, "no twin is named 'int5'", "int"),
+        ("twin:int4@nowhere.npz", RequestProblem, "nowhere.npz", "trisplit calibrate"),
         ("twin:nowhere@int8", UnknownName, "nowhere", "known: f32, int4, int8"),
         ("model", RequestProblem, "which model", "model:NAME"),
         ("model:nowhere", CheckpointProblem, "nowhere", ""),
