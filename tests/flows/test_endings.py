@@ -18,8 +18,8 @@ import pytest
 from tests.flows.test_token_trip import Silent
 from tests.tiny import build
 from trisplit.errors import PeerProblem
-from trisplit.mesh import trips
-from trisplit.mesh import membership, pushing
+from trisplit.mesh import coordinator as coordinating
+from trisplit.mesh import membership, pushing, trips
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.link import Link
