@@ -47,6 +47,18 @@ def test_what_reads_its_surroundings_gets_them(tmp_path: Path) -> None:
     assert ran.stderr == b"trisplit: impure: uses process, at line 1\n"
 
 
+@needs_node
+def test_limits_of_the_shell_are_obeyed(tmp_path: Path) -> None:
+    (tmp_path / "a.js").write_text("console.log('out')")
+    limited = ["/bin/sh", "-c", 'ulimit -S -t 1000; exec "$@"', "sh", sys.executable, "-m", "trisplit", "run"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NODE_")}
+    ran = subprocess.run(
+        [*limited, "--explain", "a.js"], cwd=tmp_path, env=environment, capture_output=True, timeout=60
+    )
+    assert (ran.returncode, ran.stdout) == (0, b"out\n")
+    assert ran.stderr == b"trisplit: impure: a limit is set on processor time: the engine might meet it\n"
+
+
 def test_python_runs_as_ever(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import sys; print(sys.argv[1:], input()); sys.exit(5)")
     ran = trisplit(tmp_path, "--engine", sys.executable, "--explain", "a.py", "x")

@@ -17,6 +17,7 @@ from trisplit.cache.entry import STDERR, Entry
 from trisplit.cache.store import open_store
 from trisplit.scripts.engines import world
 from trisplit.scripts.engines.identity import Node, identify
+from trisplit.scripts.engines.trial import passes_trial
 from trisplit.scripts.engines.world import Outcome, read_said, run_closed
 from trisplit.scripts.purity import Surroundings, impure_at_sight
 from trisplit.scripts.script import read_script
@@ -44,7 +45,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     if NODE is None:
         pytest.skip("no node on PATH")
     with open_store(tmp_path_factory.mktemp("node") / "results") as store:
-        yield identify(NODE, store)
+        node = identify(NODE, store)
+        if why := passes_trial(node, store):
+            pytest.skip(why)
+        yield node
 
 
 def tried(

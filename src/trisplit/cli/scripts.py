@@ -80,7 +80,30 @@ def _surroundings() -> Surroundings:
     from trisplit.scripts.purity import Surroundings
 
     return Surroundings(
-        environment=os.environ, stdout_is_terminal=os.isatty(1), stderr_is_terminal=os.isatty(2)
+        environment=os.environ,
+        limits=_limits(),
+        stdout_is_terminal=os.isatty(1),
+        stderr_is_terminal=os.isatty(2),
+    )
+
+
+def _limits() -> tuple[str, ...]:
+    """What this shell gives its programs less of than node takes for granted."""
+    import resource
+
+    endless = resource.RLIM_INFINITY
+    least = {
+        "the stack": (resource.RLIMIT_STACK, 2 << 20),
+        "memory": (resource.RLIMIT_AS, endless),
+        "data": (resource.RLIMIT_DATA, endless),
+        "processor time": (resource.RLIMIT_CPU, endless),
+        "files": (resource.RLIMIT_FSIZE, endless),
+    }
+    given = {name: (resource.getrlimit(which)[0], wanted) for name, (which, wanted) in least.items()}
+    return tuple(
+        name
+        for name, (limit, wanted) in given.items()
+        if limit != endless and (wanted == endless or limit < wanted)
     )
 
 

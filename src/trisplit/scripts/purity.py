@@ -24,9 +24,10 @@ _THROUGH_SUPER = re.compile(rf"\bsuper\b(?!{_SPACE}{_CALL}){_SPACE}[.\[/]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a reference run would have around it."""
+    """What a reference run would have around it. `limits`: what it may not have as much of as others."""
 
     environment: Mapping[str, str]
+    limits: tuple[str, ...] = ()
     stdout_is_terminal: bool = False
     stderr_is_terminal: bool = False
 
@@ -40,6 +41,8 @@ def impure_at_sight(script: Script, around: Surroundings) -> str:
     for name in sorted(around.environment):
         if name.startswith(_MEDDLING) and name not in _HARMLESS:
             return f"the variable {name} is set, which may change what the engine does"
+    if around.limits:
+        return f"a limit is set on {', '.join(around.limits)}: the engine might meet it"
     if b"import" in script.source:
         line = script.source[: script.source.index(b"import")].count(b"\n") + 1
         return f"mentions import, at line {line}: what it would load is not part of its name"

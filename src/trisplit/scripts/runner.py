@@ -12,6 +12,7 @@ from trisplit.cache.store import Store
 from trisplit.errors import RequestProblem
 from trisplit.scripts.engines.identity import Node, identify, runs_typescript
 from trisplit.scripts.engines.reference import Ran, run_reference
+from trisplit.scripts.engines.trial import passes_trial
 from trisplit.scripts.engines.world import Outcome, run_closed, world_digest
 from trisplit.scripts.purity import Surroundings, impure_at_sight, place_matters
 from trisplit.scripts.script import Script
@@ -97,8 +98,8 @@ def _name(
     if why := impure_at_sight(script, around):
         return why
     node = identify(command, store)
-    if node.unsure:
-        return node.unsure
+    if unsure := node.unsure or passes_trial(node, store):
+        return unsure
     if script.language == "typescript" and not runs_typescript(node, store):
         raise RequestProblem(
             f"node {node.version} does not run TypeScript",
