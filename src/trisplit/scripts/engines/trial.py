@@ -38,8 +38,10 @@ for (const [owner, name] of [[Date, 'now'], [Math, 'random'], [Date.prototype, '
 for (const f of [() => null.x, () => undefinedName, () => [].reduce((a) => a), () => new Array(-1)]) {
   try { f(); } catch (error) { console.error(error.name, error.message); }
 }
-console.table([{ a: 1, b: 'x' }]); console.group('g'); console.log('%s %d %j', 'x', 1.5, { a: 1 }); console.groupEnd();
-Promise.resolve([1.5, -0, 1n]).then((x) => console.log(x)); queueMicrotask(() => console.log(module.exports === exports));
+console.table([{ a: 1, b: 'x' }]);
+console.group('g'); console.log('%s %d %j', 'x', 1.5, { a: 1 }); console.groupEnd();
+Promise.resolve([1.5, -0, 1n]).then((x) => console.log(x));
+queueMicrotask(() => console.log(module.exports === exports));
 """
 
 
