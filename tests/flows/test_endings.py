@@ -29,9 +29,9 @@ from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Request
 from trisplit.models.model import Model, open_model
 from trisplit.models.sampling import Sampling
-from trisplit.wire import messages
+from trisplit.wire import choosing
 from trisplit.wire.choosing import Fence, Sample
-from trisplit.wire.frame import IDS, Activation
+from trisplit.wire.frame import EPOCHS_OF_A_TAIL, IDS, Activation
 from trisplit.wire.greeting import VERSION, Welcome
 from trisplit.wire.messages import Ask, Close, Closed, Join, Joined, Load, Loaded, Open, Opened
 
@@ -263,7 +263,7 @@ class Liar:
                     case Open(stream=stream):
                         link.send(Opened(stream))
                     case Sample(stream=stream):
-                        link.send(messages.Sampling(stream))
+                        link.send(choosing.Sampling(stream))
                     case Close(stream=stream):
                         link.send(Closed(stream))
 
@@ -349,4 +349,4 @@ def test_a_tail_is_told_all_it_needs_to_sample(
     for name in Sampling.__dataclass_fields__:
         assert getattr(said, name) == getattr(how, name)
     (fence,) = [said for said in liar.heard if isinstance(said, Fence)]
-    assert (fence.stream, fence.epoch) == (1, 1)
+    assert (fence.stream, fence.epoch) == (1, EPOCHS_OF_A_TAIL)

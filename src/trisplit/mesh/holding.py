@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from trisplit.errors import OwnProblem, PeerProblem
 from trisplit.mesh.flow import Flow
@@ -234,6 +235,8 @@ class Held:
         if first.step == "join":
             return [w.guess.corrected(w.inputs[w.group.main]) for w in works if w.guess is not None]
         try:
+            if len(works) > 1 and works[1].stream is first.stream:
+                return self._one_behind_the_other(works)
             if first.said.rows == 1:
                 return tracks.together([Row(w.stream.slot, w.inputs, w.said.position) for w in works])
             if first.said.flags & ROW_BY_ROW:
@@ -242,6 +245,14 @@ class Held:
             return [tracks.run(first.inputs, first.said.position, first.stream.slot)]
         except OwnProblem as problem:  # positions that do not follow are the sender's doing
             raise PeerProblem(problem.what, fix=SAME_VERSION) from None
+
+    def _one_behind_the_other(self, works: Sequence[Work]) -> list[Floats]:
+        """Rows of one stream that came in frames of their own, in one pass."""
+        first = works[0]
+        inputs = {name: np.concatenate([work.inputs[name] for work in works]) for name in first.inputs}
+        slot, batch = first.stream.slot, self.rows_equal
+        out = first.group.tracks.step(inputs, first.said.position, slot, batch=batch)
+        return [out[i : i + 1] for i in range(len(works))]
 
     def _leaving(self, work: Work, out: Floats) -> Sequence[Activation | Fence]:
         """The frames for what a run has left; to the coordinator goes the last row of a prompt alone."""

@@ -136,6 +136,15 @@ class Work:
         """What must stay in order: a stream's rows for a group."""
         return self.said.stream, self.said.group
 
+    def follows(self, other: Work) -> bool:
+        """Whether it stands right behind another and can pass with it."""
+        ours, theirs = self.said, other.said
+        return (
+            ours.position == theirs.position + theirs.rows
+            and ours.epoch == theirs.epoch
+            and self.step == other.step == "whole"
+        )
+
     @property
     def ends_in_the_past(self) -> bool:
         """Whether these are rows played again of which a rewind has left only the first."""

@@ -9,6 +9,7 @@ from typing import Final
 from trisplit.mesh.rows import Work
 
 MOST_TOGETHER: Final = 16  # rows of different streams in one pass
+MOST_BEHIND: Final = 8  # rows of one stream in one pass: as many as an engine takes abreast
 
 
 class Turns:
@@ -49,14 +50,15 @@ class Turns:
     def next(self, *, together: bool) -> list[Work]:
         """What to run now, all of one group; empty when there is nothing.
 
-        `together`: single rows of different streams for one group may pass at once.
+        `together`: single rows for one group may pass at once, of one stream that stand one behind the other,
+        or of different streams.
         """
         due = self._due()
         if due is not None:
             works = [self._later.pop(due)]
         elif self._singles:
             first = self._singles.popleft()
-            works = [first, *(self._company(first) if together else ())]
+            works = [first, *((self._followers(first) or self._company(first)) if together else ())]
         elif self._chunks:
             works = [self._chunks.popleft()]
             self._behind[works[0].lane] -= 1
@@ -72,6 +74,18 @@ class Turns:
             lane = self._singles[0].lane
             return lane if lane in self._later else None
         return next(iter(self._later), None)
+
+    def _followers(self, first: Work) -> list[Work]:
+        """The rows that stand right behind it and are here already: drafts, most of all."""
+        found = list[Work]()
+        for work in self._singles:
+            if len(found) + 1 == MOST_BEHIND:
+                break
+            if work.lane == first.lane and work.follows(found[-1] if found else first):
+                found.append(work)
+        for work in found:
+            self._singles.remove(work)
+        return found
 
     def _company(self, first: Work) -> Iterator[Work]:
         streams = {first.said.stream}
