@@ -23,6 +23,7 @@ from trisplit.cli import (
     caching,
     calibrating,
     claims,
+    compressing,
     drafting,
     evaluating,
     gate,
@@ -43,7 +44,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (answer, plan, show, station, up, claims, evaluating, atlas, caching, scripts):
+for module in (answer, plan, show, station, up, claims, evaluating, atlas, compressing, caching, scripts):
     module.add_to(app)
 ladder.add_to(bench.app)
 drafting.add_to(bench.app)

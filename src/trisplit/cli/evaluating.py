@@ -220,17 +220,33 @@ def _score_facts(score: QuestionScore) -> dict[str, Any]:
 
 
 def _tables(measured: Evaluation, verdict: Verdict | None) -> Iterator[Table]:
+    weights = [("model", measured.weight), ("dense", measured.dense)]
+    if measured.texts:
+        yield texts_table(measured)
+    if measured.questions:
+        yield _table([_score_facts(score) for score in measured.questions])
+    if any(weight for _, weight in weights):
+        yield _table([_weight_facts(name, weight) for name, weight in weights if weight])
+    if verdict and verdict.gates:
+        yield gates_table(verdict)
+
+
+def texts_table(measured: Evaluation) -> Table:
+    """A row for each text."""
+    return _table([asdict(text) for text in measured.texts])
+
+
+def gates_table(verdict: Verdict) -> Table:
+    """A row for each gate."""
+    return _table([_gate_facts(gate) for gate in verdict.gates])
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    """The columns in which some row has something."""
     from trisplit.table import Table
 
-    for rows in (
-        [asdict(text) for text in measured.texts],
-        [_score_facts(score) for score in measured.questions],
-        [_weight_facts(name, w) for name, w in (("model", measured.weight), ("dense", measured.dense)) if w],
-        [_gate_facts(gate) for gate in (verdict.gates if verdict else ())],
-    ):
-        if rows:
-            columns = [name for name in rows[0] if any(row[name] is not None for row in rows)]
-            yield Table(tuple(columns), tuple(tuple(row[name] for name in columns) for row in rows))
+    columns = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    return Table(tuple(columns), tuple(tuple(row[name] for name in columns) for row in rows))
 
 
 def _weight_facts(name: str, weight: Weight) -> dict[str, Any]:
