@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from trisplit.errors import RequestProblem, UnknownName
+from trisplit.scripts.closure import closure
 from trisplit.scripts.purity import Surroundings, impure_at_sight, place_matters
 from trisplit.scripts.script import Script, read_script
 
@@ -73,7 +74,7 @@ def test_what_cannot_be_read_or_run(tmp_path: Path) -> None:
     ],
 )
 def test_whether_a_script_can_see_where_it_lies(source: bytes, seen: bool, tmp_path: Path) -> None:
-    assert place_matters(script(tmp_path, source=source)) == seen
+    assert place_matters(closure(script(tmp_path, source=source))) == seen
 
 
 @pytest.mark.parametrize(
@@ -93,9 +94,11 @@ def test_whether_a_script_can_see_where_it_lies(source: bytes, seen: bool, tmp_p
     ],
 )
 def test_impure_at_sight(source: bytes, variables: dict[str, str], why: str, tmp_path: Path) -> None:
-    said = impure_at_sight(script(tmp_path, source=source), Surroundings(environment=variables))
+    read = script(tmp_path, source=source)
+    said = impure_at_sight(read, closure(read), Surroundings(environment=variables))
     assert (why in said) if why else not said
 
 
 def test_python_is_never_kept(tmp_path: Path) -> None:
-    assert "Python" in impure_at_sight(script(tmp_path, "a.py"), Surroundings(environment={}))
+    read = script(tmp_path, "a.py")
+    assert "Python" in impure_at_sight(read, closure(read), Surroundings(environment={}))

@@ -15,6 +15,7 @@ from tests.scripts.evasions import EVASIONS
 from tests.scripts.worlds import NODE, needs_node, reference
 from trisplit.cache.entry import STDERR, Entry
 from trisplit.cache.store import open_store
+from trisplit.scripts.closure import closure
 from trisplit.scripts.engines import world
 from trisplit.scripts.engines.identity import Node, identify
 from trisplit.scripts.engines.trial import passes_trial
@@ -57,8 +58,9 @@ def tried(
     path = folder / name
     path.write_text(source)
     script = read_script(str(path))
-    why = impure_at_sight(script, around)
-    return Outcome(impure=why) if why else run_closed(node, script, around)
+    parts = closure(script)
+    why = impure_at_sight(script, parts, around)
+    return Outcome(impure=why) if why else run_closed(node, script, parts, around)
 
 
 def refuse_a_lie(outcome: Outcome, folder: Path, runs: int, name: str = "script.js") -> None:

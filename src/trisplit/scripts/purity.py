@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trisplit.scripts.closure import Part
 from trisplit.scripts.script import Script
 
 # Variables that change what node prints, or which libraries any program loads.
@@ -32,8 +33,8 @@ class Surroundings:
     stderr_is_terminal: bool = False
 
 
-def impure_at_sight(script: Script, around: Surroundings) -> str:
-    """Why the script is not even tried; empty when it may be."""
+def impure_at_sight(script: Script, parts: Sequence[Part], around: Surroundings) -> str:
+    """Why the script, the first of `parts`, is not even tried; empty when it may be."""
     if script.language == "python":
         return "Python: nothing we have proves that a Python script reads nothing besides"
     if script.unclear:
@@ -43,18 +44,28 @@ def impure_at_sight(script: Script, around: Surroundings) -> str:
             return f"the variable {name} is set, which may change what the engine does"
     if around.limits:
         return f"a limit is set on {', '.join(around.limits)}: the engine might meet it"
-    if b"import" in script.source:
-        line = script.source[: script.source.index(b"import")].count(b"\n") + 1
-        return f"mentions import, at line {line}: what it would load is not part of its name"
-    text = script.source.decode(errors="replace")
-    if through_super := _THROUGH_SUPER.search(text):
-        line = text[: through_super.start()].count("\n") + 1
-        return f"uses super for more than calls, at line {line}: it could write past what guards the globals"
-    if b"node_modules" in bytes(script.path):
-        return "lies in node_modules"
+    for part in parts:
+        if not part.is_json and (why := _impure_text(part)):
+            return why if part.path == script.path else f"{why} ({part.path.name})"
     return ""
 
 
-def place_matters(script: Script) -> bool:
-    """Whether the script could see its own path."""
-    return any(word in script.source for word in _PLACE)
+def _impure_text(part: Part) -> str:
+    text = part.source.decode(errors="replace")
+    if "node_modules" in part.path.parts:
+        return "lies in node_modules"
+    if "import" in text:
+        return f"mentions import, at line {_line(text, text.index('import'))}: what it loads is not looked up"
+    if through_super := _THROUGH_SUPER.search(text):
+        line = _line(text, through_super.start())
+        return f"uses super for more than calls, at line {line}: it could write past what guards the globals"
+    return ""
+
+
+def _line(text: str, at: int) -> int:
+    return text[:at].count("\n") + 1
+
+
+def place_matters(parts: Sequence[Part]) -> bool:
+    """Whether the script could see where its files lie."""
+    return any(word in part.source for part in parts for word in _PLACE)

@@ -10,6 +10,7 @@ from trisplit.cache.key import Impure, Key, key_of
 from trisplit.cache.recall import Stopwatch, put_down, recall, remember
 from trisplit.cache.store import Store
 from trisplit.errors import RequestProblem
+from trisplit.scripts.closure import Part, closure
 from trisplit.scripts.engines.identity import Node, identify, runs_typescript
 from trisplit.scripts.engines.reference import Ran, run_reference
 from trisplit.scripts.engines.trial import passes_trial
@@ -35,14 +36,14 @@ def run(script: Script, arguments: Sequence[str], command: str, store: Store, ar
     found = _name(script, arguments, command, store, around)
     if isinstance(found, str):
         return _as_ever(script, arguments, command, store, f"impure: {found}")
-    key, node = found
+    key, node, parts = found
     entry = recall(store, key, watch)
     if entry is not None:
         return Answer(exit_code=entry.exit_code, frames=entry.frames, said=f"hit: {key}")
     known = store.read(key)
     if known is not None:
         return _as_ever(script, arguments, command, store, f"impure, as is known: {known.impure}", key)
-    outcome = run_closed(node, script, around)
+    outcome = run_closed(node, script, parts, around)
     if outcome.impure:
         _remember_impure(store, key, script, outcome)
         said = f"impure: {outcome.impure}"
@@ -62,12 +63,12 @@ def verify(
     found = _name(script, arguments, command, store, around)
     if isinstance(found, str):
         return _as_ever(script, arguments, command, store, f"impure: {found}")
-    key, node = found
+    key, node, parts = found
     entry = store.read(key)
     if entry is not None and entry.impure:
         return _as_ever(script, arguments, command, store, f"impure, as is known: {entry.impure}", key)
     if entry is None:
-        outcome = run_closed(node, script, around)
+        outcome = run_closed(node, script, parts, around)
         if outcome.impure:
             _remember_impure(store, key, script, outcome)
             said = f"impure: {outcome.impure}"
@@ -93,9 +94,10 @@ def without_store(script: Script, arguments: Sequence[str], command: str, why: s
 
 def _name(
     script: Script, arguments: Sequence[str], command: str, store: Store, around: Surroundings
-) -> tuple[Key, Node] | str:
-    """What the run would be kept under and which node runs it; or why it has no name."""
-    if why := impure_at_sight(script, around):
+) -> tuple[Key, Node, tuple[Part, ...]] | str:
+    """What the run would be kept under, which node runs it, and its files; or why it has no name."""
+    parts = closure(script)
+    if why := impure_at_sight(script, parts, around):
         return why
     node = identify(command, store)
     if unsure := node.unsure or passes_trial(node, store):
@@ -111,12 +113,12 @@ def _name(
         world=world_digest(),
         language=script.language,
         kind=script.kind,
-        source=script.source,
-        path=str(script.path) if place_matters(script) else None,
+        parts=[(part.source, part.is_json, part.names) for part in parts],
+        paths=[str(part.path) for part in parts] if place_matters(parts) else None,
         arguments=tuple(arguments),
         terminals=(around.stdout_is_terminal, around.stderr_is_terminal),
     )
-    return key.why if isinstance(key, Impure) else (key, node)
+    return key.why if isinstance(key, Impure) else (key, node, parts)
 
 
 def _as_ever(

@@ -50,14 +50,24 @@ def read_script(named: str) -> Script:
         what = f"{named} cannot be read: {error.strerror or error}"
         raise RequestProblem(what, fix="name a script that is there") from error
     unclear = ""
-    if path.suffix != extension:
+    if not is_text(path):
+        unclear = "lies where names are no text"
+    elif path.suffix != extension:
         unclear = f"is a link to {path.name}, which has another extension"
     elif not kind and language != "python":
-        kind, unclear = _kind_around(path)
+        kind, unclear = kind_around(path)
     return Script(named=named, path=path, source=source, language=language, kind=kind, unclear=unclear)
 
 
-def _kind_around(path: Path) -> tuple[Kind, str]:
+def is_text(path: Path) -> bool:
+    """Whether node and we would write this path the same way."""
+    try:
+        return bool(str(path).encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def kind_around(path: Path) -> tuple[Kind, str]:
     """What the nearest package.json says its scripts are; the second is why it cannot be told."""
     for folder in path.parents:
         if folder.name == "node_modules":

@@ -1,5 +1,5 @@
 // The closed world: runs one script in node itself, and ends at once when it reaches for anything besides the
-// language. What is asked comes on standard input: a line of JSON, then the script. What is said goes to the
+// language. What is asked comes on standard input: a line of JSON, then the files. What is said goes to the
 // file descriptor asked for, as frames, `<kind> <bytes>\n` and the bytes: 1 and 2 are output, K is why the world
 // ended, E is its good end.
 //
@@ -17,6 +17,7 @@ const { internalBinding } = require('internal/test/binding');
 
 const { apply, construct, defineProperty, getOwnPropertyDescriptor, ownKeys } = Reflect;
 const { setPrototypeOf } = Object;
+const { parse } = JSON;
 const { byteLength } = Buffer;
 const inheritors = [
   Object.prototype, Array.prototype, Function.prototype, String.prototype, Promise.prototype,
@@ -33,7 +34,13 @@ const INSPECT = Symbol.for('nodejs.util.inspect.custom');
 const request = readFileSync(0);
 const newline = request.indexOf(10);
 const asked = JSON.parse(request.toString('utf8', 0, newline));
-const written = request.toString('utf8', newline + 1).replace(/^\uFEFF/, '');
+const parts = setPrototypeOf(asked.parts, null);
+for (let i = 0, at = newline + 1; i < asked.parts.length; i++) {
+  const part = asked.parts[i];
+  part.source = request.toString('utf8', at, at + part.bytes).replace(/^\uFEFF/, '');
+  setPrototypeOf(part.names, null);
+  at += part.bytes;
+}
 // --- saying ----------------------------------------------------------------------------------------
 
 // From here on the script may have changed what objects of the language do: no loops over iterators, no
@@ -69,15 +76,18 @@ process.on('warning', (warning) => {
 });
 
 let stackWanted = false;
+let doing = ''; // what an error just now would be about
 const { setPrepareStackTraceCallback } = internalBinding('errors');
 setPrepareStackTraceCallback((_, error, trace) => {
-  if (!stackWanted) end('reads the text of a stack');
+  if (!stackWanted) end(doing || 'reads the text of a stack');
   for (let i = 0; i < trace.length; i++) {
-    if (trace[i].getFileName() === asked.path || stringStartsWithData(trace[i].getFileName())) {
-      return trace[i].getLineNumber();
+    const file = trace[i].getFileName();
+    if (stringStartsWithData(file)) return `line ${trace[i].getLineNumber()}`;
+    for (let k = 0; k < parts.length; k++) {
+      if (file === parts[k].path) return `line ${trace[i].getLineNumber()}${k === 0 ? '' : ` of ${parts[k].name}`}`;
     }
   }
-  return 0;
+  return '';
 });
 
 function stringStartsWithData(name) {
@@ -90,12 +100,12 @@ function end(why) {
   if (!ended) {
     ended = true;
     stackWanted = true;
-    let line = 0;
+    let place = '';
     try {
       NodeError.stackTraceLimit = 50;
-      line = new NodeError().stack;
+      place = new NodeError().stack;
     } catch { /* a stack that is nearly full: without the line, then */ }
-    say('K', typeof line === 'number' && line > 0 ? `${why}, at line ${line}` : why);
+    say('K', apply(stringStartsWith, place, ['line ']) ? `${why}, at ${place}` : why);
   }
   reallyExit(0);
 }
@@ -368,7 +378,7 @@ function stripped(text) {
   }
 }
 
-const source = asked.typescript ? stripped(written) : written;
+const source = asked.typescript ? stripped(parts[0].source) : parts[0].source;
 const url = asked.kind === 'module' ? `data:text/javascript;base64,${Buffer.from(source).toString('base64')}` : '';
 
 function closeTheWorld() {
@@ -383,10 +393,12 @@ function closeTheWorld() {
 
 // --- the script ---------------------------------------------------------------------------------------
 
-function runCommonJs() {
-  // Over things of their own kind, so that messages of the engine that write them out say the same.
-  const held = { exports: {} };
-  const module = facade(new Module('.'), 'module', {
+const begun = setPrototypeOf({}, null); // part number → what it exports, its module, whether it has ended
+const names = ['exports', 'require', 'module', '__filename', '__dirname'];
+
+// Modules are over things of their own kind, so that messages of the engine that write them out say the same.
+function moduleOf(held, path) {
+  return facade(new Module(path), 'module', {
     get: (_, name) => (name === 'exports' ? held.exports : end('uses module')),
     set(_, name, value) {
       if (name !== 'exports') end('uses module');
@@ -394,18 +406,64 @@ function runCommonJs() {
       return true;
     },
   });
-  const require = facade(ownRequire, 'require', {
-    apply: (_, __, args) => end(typeof args[0] === 'string' ? `loads ${args[0]}` : 'loads a module'),
-    get: (_, name) => (name === 'main' ? module : end('uses require')),
+}
+
+function requireOf(part) {
+  return facade(ownRequire, 'require', {
+    apply(_, __, args) {
+      const number = typeof args[0] === 'string' ? part.names[args[0]] : undefined;
+      if (number === undefined) end(typeof args[0] === 'string' ? `loads ${args[0]}` : 'loads a module');
+      return exportsOf(number);
+    },
+    get: (_, name) => (name === 'main' ? begun[0].module : end('uses require')),
   });
-  const names = ['exports', 'require', 'module', '__filename', '__dirname'];
-  let main;
-  try {
-    main = compile(source, names, { filename: asked.path });
-  } catch {
-    end('is no CommonJS that node compiles');
+}
+
+function exportsOf(number) {
+  const before = begun[number];
+  if (before !== undefined) {
+    if (!before.ended) end('loads in a circle, of which node may warn');
+    return before.exports;
   }
-  apply(main, held.exports, [held.exports, require, module, asked.path, asked.folder]);
+  return run(number, parts[number], number === 0 ? source : parts[number].source);
+}
+
+function run(number, part, text) {
+  const held = { __proto__: null, exports: {}, module: null, ended: false };
+  held.module = moduleOf(held, part.path);
+  begun[number] = held;
+  let ended = false;
+  try {
+    if (part.json) held.exports = parsed(text);
+    else {
+      const main = compiled(text, part.path);
+      apply(main, held.exports, [held.exports, requireOf(part), held.module, part.path, part.folder]);
+    }
+    ended = true;
+  } finally {
+    held.ended = true;
+    if (!ended) begun[number] = undefined; // one that failed is run again by who asks again
+  }
+  return held.exports;
+}
+
+function compiled(text, path) {
+  doing = 'is no CommonJS that node compiles';
+  try {
+    return compile(text, names, { filename: path });
+  } catch {
+    return end(doing);
+  } finally {
+    doing = '';
+  }
+}
+
+function parsed(text) {
+  try {
+    return parse(text);
+  } catch {
+    return end('loads JSON that is none');
+  }
 }
 
 if (url) {
@@ -416,6 +474,6 @@ if (url) {
   });
 } else {
   closeTheWorld();
-  runCommonJs();
+  exportsOf(0);
   finished = true;
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from trisplit.cache.entry import STDERR, STDOUT, Entry, Frame
 from trisplit.cache.key import Impure, key_of
 from trisplit.cache.store import Store
+from trisplit.scripts.closure import closure
 from trisplit.scripts.engines.identity import ANSWER_WITHIN_S, SURFACE, Node
 from trisplit.scripts.engines.world import run_closed, world_digest
 from trisplit.scripts.purity import Surroundings
@@ -66,7 +67,7 @@ def _tried(node: Node) -> str:
         script = Script(
             named=str(path), path=path, source=_TRIAL.encode(), language="javascript", kind="commonjs"
         )
-        outcome = run_closed(node, script, Surroundings(environment={}))
+        outcome = run_closed(node, script, closure(script), Surroundings(environment={}))
         try:
             ran = subprocess.run(
                 [node.command, path], capture_output=True, timeout=ANSWER_WITHIN_S, stdin=subprocess.DEVNULL

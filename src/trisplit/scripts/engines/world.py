@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
@@ -16,6 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from trisplit.cache.entry import STDERR, STDOUT, Frame
+from trisplit.scripts.closure import Part
 from trisplit.scripts.engines.identity import Node
 from trisplit.scripts.purity import Surroundings
 from trisplit.scripts.script import Script
@@ -52,12 +54,12 @@ def world_digest() -> str:
     return hashlib.sha256(_WORLD.read_bytes() + repr((_FLAGS, _CONFINED)).encode()).hexdigest()
 
 
-def run_closed(node: Node, script: Script, around: Surroundings) -> Outcome:
-    """Runs the script where it can touch nothing; a run that is no proof of purity had no effects."""
+def run_closed(node: Node, script: Script, parts: Sequence[Part], around: Surroundings) -> Outcome:
+    """Runs the script, the first of `parts`, where it can touch nothing; an impure run had no effects."""
     reading, writing = os.pipe()
     began = time.monotonic()
     command = ["/bin/sh", "-c", _CONFINED, "sh", node.binary, *_FLAGS, str(_WORLD)]
-    asked = _asked(script, around, writing) + script.source
+    asked = _asked(script, parts, around, writing) + b"".join(part.source for part in parts)
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -133,11 +135,20 @@ def _joined(pieces: list[tuple[int, bytes]]) -> tuple[Frame, ...]:
     return tuple(frame for frame in frames if frame.data)
 
 
-def _asked(script: Script, around: Surroundings, fd: int) -> bytes:
+def _asked(script: Script, parts: Sequence[Part], around: Surroundings, fd: int) -> bytes:
     asked = {
         "fd": fd,
-        "path": str(script.path),
-        "folder": str(script.path.parent),
+        "parts": [
+            {
+                "path": str(part.path),
+                "folder": str(part.path.parent),
+                "name": part.path.name,
+                "json": part.is_json,
+                "bytes": len(part.source),
+                "names": dict(part.names),
+            }
+            for part in parts
+        ],
         "kind": script.kind,
         "typescript": script.language == "typescript",
         "most_bytes": MOST_OUTPUT,
