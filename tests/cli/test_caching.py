@@ -75,8 +75,19 @@ def test_the_ledger_holds_to_the_microsecond(folder: Path) -> None:
     assert script["demand_cpu_us"] == script["spent_cpu_us"] + script["skipped_cpu_us"]
     assert script["percent_c"] == 50
     assert script["skipped_joules"] == pytest.approx(script["skipped_cpu_us"] / 1e6 * 150)
-    assert facts["assumptions"] == {"watts": 100, "price_per_kwh": 0.3, "pue": 1.5}
+    assumed = {"watts": 100, "price_per_kwh": 0.3, "pue": 1.5, "ops_per_day": 0, "nodes": 1}
+    assert (facts["assumptions"], facts["fleet"]) == (assumed, [])
     assert "assumed: 100 W" in run("ledger", "--watts", "100").stdout
+
+
+def test_a_year_of_a_fleet() -> None:
+    words = ("ledger", "--ops-per-day", "1e9", "--nodes", "1000")
+    demand, spent, skipped = facts_of(*words)["fleet"]
+    assert [one["what"] for one in (demand, spent, skipped)] == ["demand", "spent", "skipped"]
+    assert spent["kwh"] + skipped["kwh"] == pytest.approx(demand["kwh"])
+    told = run(*words).stdout
+    assert "fleet: 1,000 machines with 1,000,000,000 requests a day each" in told
+    assert "2.87e-21 J" in told
 
 
 def test_the_ledger_of_a_while() -> None:
@@ -95,6 +106,7 @@ def test_the_ledger_of_a_while() -> None:
         (("ledger", "--since", "yesterday"), "'yesterday' is no span"),
         (("ledger", "--watts", "-1"), "--watts -1.0"),
         (("ledger", "--pue", "nan"), "--pue nan"),
+        (("ledger", "--nodes", "-1"), "--nodes -1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -137,22 +137,30 @@ def ledger(
     watts: Annotated[float, typer.Option(help="Power of one busy core, an assumption of yours.")] = 15.0,
     price: Annotated[float, typer.Option(help="Price of a kilowatt hour.")] = 0.27,
     pue: Annotated[float, typer.Option(help="Energy of the building per energy of the machine.")] = 1.0,
+    ops_per_day: Annotated[
+        float,
+        typer.Option(help="Also a year of a fleet: requests a day and machine."),
+    ] = 0.0,
+    nodes: Annotated[int, typer.Option(help="Machines of that fleet.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Show compute spent and compute skipped, in seconds, joules and money."""
     from dataclasses import asdict
 
+    from trisplit.cache import fleet
     from trisplit.cache import ledger as records
     from trisplit.cache.store import open_store
 
-    for name, value in (("--watts", watts), ("--price", price), ("--pue", pue)):
-        if not 0 <= value < 1e9:
+    given = {"--watts": watts, "--price": price, "--pue": pue, "--ops-per-day": ops_per_day, "--nodes": nodes}
+    for name, value in given.items():
+        if not 0 <= value < 1e15:
             raise RequestProblem(f"{name} {value} makes no sense", fix="give a number of 0 or more")
     rates = records.Rates(watts=watts, price_per_kwh=price, pue=pue)
     since_s = records.now_s() - _seconds_of(since) if since else 0
     with open_store() as store:
         found, torn = records.read(store.folder / records.FILE, since_s=since_s)
     rows = records.sums(found)
+    years = fleet.year(rows[-1], rates, ops_per_day=ops_per_day, nodes=nodes) if ops_per_day and nodes else []
     facts = {
         "rows": [
             asdict(row)
@@ -162,7 +170,8 @@ def ledger(
             | {"skipped_money": rates.money(row.skipped_cpu_us)}
             for row in rows
         ],
-        "assumptions": asdict(rates),
+        "fleet": [asdict(one) for one in years],
+        "assumptions": asdict(rates) | {"ops_per_day": ops_per_day, "nodes": nodes},
         "torn_records": torn,
     }
     lines = [
@@ -170,7 +179,14 @@ def ledger(
         "percent_c: requests answered without computing; a miss or an impure run counts 0",
         "demand: what there would have been to compute; spent and skipped together",
     ]
-    print_result(facts if as_json else None, [records.table(rows, rates)], lines)
+    tables = [records.table(rows, rates)]
+    if years:
+        tables.append(fleet.table(years))
+        lines += [
+            f"fleet: {nodes:,} machines with {ops_per_day:,.0f} requests a day each, as those above on average",
+            f"times_landauer: energy a request over that of erasing one bit, {fleet.LANDAUER_J_PER_BIT:.3g} J",
+        ]
+    print_result(facts if as_json else None, tables, lines)
 
 
 def _facts(kept: Kept, entry: Entry) -> dict[str, Any]:
