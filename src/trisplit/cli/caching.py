@@ -183,8 +183,8 @@ def ledger(
     if years:
         tables.append(fleet.table(years))
         lines += [
-            f"fleet: {nodes:,} machines with {ops_per_day:,.0f} requests a day each, as those above on average",
-            f"times_landauer: energy a request over that of erasing one bit, {fleet.LANDAUER_J_PER_BIT:.3g} J",
+            f"fleet: {nodes:,} machines with {ops_per_day:,.0f} requests a day each, as those above",
+            f"times_landauer: energy of a request by that of erasing a bit, {fleet.LANDAUER_J_PER_BIT:.3g} J",
         ]
     print_result(facts if as_json else None, tables, lines)
 
