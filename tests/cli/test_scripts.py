@@ -48,6 +48,26 @@ def test_what_reads_its_surroundings_gets_them(tmp_path: Path) -> None:
 
 
 @needs_node
+def test_hits_load_little_and_need_no_listener(tmp_path: Path) -> None:
+    (tmp_path / "a.js").write_text("console.log('out'); console.error('err')")
+    trisplit(tmp_path, "a.js")
+    around = {name: value for name, value in os.environ.items() if not name.startswith("NODE_")}
+    around["TRISPLIT_CACHE"] = str(tmp_path / "cache")
+    command = [sys.executable, "-X", "importtime", "-m", "trisplit", "run", "a.js"]
+    ran = subprocess.run(command, cwd=tmp_path, env=around, capture_output=True, timeout=60)
+    assert ran.stdout == b"out\n"
+    assert b"typer" not in ran.stderr
+    if Path("/dev/full").exists():
+        shell = f"{sys.executable} -m trisplit run a.js > /dev/full; echo $? >&2"
+        full = subprocess.run(shell, shell=True, cwd=tmp_path, env=around, capture_output=True, timeout=60)
+        assert full.stderr == b"err\n0\n"  # as node does
+    for closed, left in ((">&-", b"err\n"), ("2>&-", b"")):
+        shell = f"{sys.executable} -m trisplit run a.js {closed}"
+        shut = subprocess.run(shell, shell=True, cwd=tmp_path, env=around, capture_output=True, timeout=60)
+        assert (shut.returncode, shut.stderr) == (0, left)
+
+
+@needs_node
 def test_limits_of_the_shell_are_obeyed(tmp_path: Path) -> None:
     (tmp_path / "a.js").write_text("console.log('out')")
     limited = ["/bin/sh", "-c", 'ulimit -S -t 1000; exec "$@"', "sh", sys.executable, "-m", "trisplit", "run"]

@@ -7,7 +7,6 @@ import hashlib
 import os
 import platform
 import sys
-from importlib.metadata import distributions
 from pathlib import Path
 
 from trisplit.machine import cpu_kind, usable_cores
@@ -33,6 +32,8 @@ def code_of(module: str) -> str:
 @functools.cache
 def machine() -> tuple[object, ...]:
     """Python, every installed library, processor, cores, and what libraries are told of threads."""
+    from importlib.metadata import distributions  # takes longer to load than most of what is asked here
+
     libraries = sorted({f"{d.metadata['Name']} {d.version}" for d in distributions()})
     threads = [f"{name}={os.environ[name]}" for name in _THREADS if name in os.environ]
     return sys.version, platform.machine(), cpu_kind(), usable_cores(), threads, libraries

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +11,6 @@ from trisplit.errors import Problem, RequestProblem
 
 if TYPE_CHECKING:
     from trisplit.cache.store import Store
-    from trisplit.scripts.purity import Surroundings
-    from trisplit.scripts.runner import Answer
 
 PASSED_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -38,6 +35,7 @@ def run(
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Run it as ever; keep nothing.")] = False,
 ) -> None:
     """Run a script, or print what it printed before when it can print nothing else."""
+    from trisplit.cli.quick import show, surroundings
     from trisplit.scripts.engines.identity import find
     from trisplit.scripts.engines.reference import end_as
     from trisplit.scripts.script import read_script
@@ -54,12 +52,12 @@ def run(
             answer = runner.without_store(read, arguments or (), command, f"not kept: {why}")
         else:
             answer = (runner.verify if verify else runner.run)(
-                read, arguments or (), command, store, _surroundings()
+                read, arguments or (), command, store, surroundings()
             )
     finally:
         if store is not None:
             store.close()
-    _show(answer)
+    show(answer)
     if explain or answer.said.startswith("MISMATCH"):
         print(f"trisplit: {answer.said}", file=sys.stderr)
     end_as(answer.exit_code)
@@ -74,42 +72,3 @@ def _store() -> tuple[Store | None, str]:
         return open_store(), ""
     except Problem as problem:
         return None, problem.what
-
-
-def _surroundings() -> Surroundings:
-    from trisplit.scripts.purity import Surroundings
-
-    return Surroundings(
-        environment=os.environ,
-        limits=_limits(),
-        stdout_is_terminal=os.isatty(1),
-        stderr_is_terminal=os.isatty(2),
-    )
-
-
-def _limits() -> tuple[str, ...]:
-    """What this shell gives its programs less of than node takes for granted."""
-    import resource
-
-    endless = resource.RLIM_INFINITY
-    least = {
-        "the stack": (resource.RLIMIT_STACK, 2 << 20),
-        "memory": (resource.RLIMIT_AS, endless),
-        "data": (resource.RLIMIT_DATA, endless),
-        "processor time": (resource.RLIMIT_CPU, endless),
-        "files": (resource.RLIMIT_FSIZE, endless),
-    }
-    given = {name: (resource.getrlimit(which)[0], wanted) for name, (which, wanted) in least.items()}
-    return tuple(
-        name
-        for name, (limit, wanted) in given.items()
-        if limit != endless and (wanted == endless or limit < wanted)
-    )
-
-
-def _show(answer: Answer) -> None:
-    """The frames in their order, byte for byte."""
-    for frame in answer.frames:
-        left = memoryview(frame.data)
-        while left:
-            left = left[os.write(frame.fd, left) :]

@@ -1,0 +1,82 @@
+"""The short way of `trisplit run SCRIPT`: a hit is printed before what only a run needs is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Sequence
+
+from trisplit.cache.store import open_store
+from trisplit.errors import Problem
+from trisplit.scripts import runner
+from trisplit.scripts.engines.identity import find
+from trisplit.scripts.purity import Surroundings
+from trisplit.scripts.runner import Answer
+from trisplit.scripts.script import read_script
+
+
+def printed(words: Sequence[str]) -> bool:
+    """Whether these words after `run` name a script whose output is kept; then it has been printed.
+
+    Anything else, options, problems, what has to run, is left to the long way, and has had no effect.
+    """
+    if not words or words[0].startswith("-") or not _streams_are_open():
+        return False
+    try:
+        script = read_script(words[0])
+        if script.language == "python":
+            return False
+        with open_store() as store:
+            answer = runner.recalled(script, words[1:], find("node"), store, surroundings())
+    except Problem:
+        return False
+    if answer is None:
+        return False
+    show(answer)
+    return True
+
+
+def _streams_are_open() -> bool:
+    """Else a file opened here gets the number of one of them."""
+    try:
+        return all(os.fstat(fd) for fd in (0, 1, 2))
+    except OSError:
+        return False
+
+
+def surroundings() -> Surroundings:
+    """What is around this process."""
+    return Surroundings(
+        environment=os.environ,
+        limits=_limits(),
+        stdout_is_terminal=os.isatty(1),
+        stderr_is_terminal=os.isatty(2),
+    )
+
+
+def _limits() -> tuple[str, ...]:
+    """What this shell gives its programs less of than node takes for granted."""
+    endless = resource.RLIM_INFINITY
+    least = {
+        "the stack": (resource.RLIMIT_STACK, 2 << 20),
+        "memory": (resource.RLIMIT_AS, endless),
+        "data": (resource.RLIMIT_DATA, endless),
+        "processor time": (resource.RLIMIT_CPU, endless),
+        "files": (resource.RLIMIT_FSIZE, endless),
+    }
+    given = {name: (resource.getrlimit(which)[0], wanted) for name, (which, wanted) in least.items()}
+    return tuple(
+        name
+        for name, (limit, wanted) in given.items()
+        if limit != endless and (wanted == endless or limit < wanted)
+    )
+
+
+def show(answer: Answer) -> None:
+    """The frames in their order, byte for byte; like node's console it does not mind if nobody listens."""
+    for frame in answer.frames:
+        left = memoryview(frame.data)
+        with contextlib.suppress(OSError):
+            while left:
+                left = left[os.write(frame.fd, left) :]
