@@ -14,6 +14,7 @@ from tests.flows.test_failover import Fleet, fleet
 from tests.flows.test_token_trip import CONTEXT, Silent
 from tests.mesh.adversaries import ADVERSARIES, Alternating, Right
 from trisplit.errors import RequestProblem
+from trisplit.mesh import speculating
 from trisplit.mesh.ahead import starting_ahead
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
@@ -23,6 +24,7 @@ from trisplit.mesh.overlap import Early
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.room import Room
 from trisplit.mesh.speculating import Mode, Speculate
+from trisplit.mesh.speculation import Forecast
 from trisplit.mesh.topology import TOPOLOGIES
 from trisplit.models.decoder import PREFILL_CHUNK, Decoder
 from trisplit.models.ends import Ends
@@ -213,6 +215,36 @@ def test_several_answers_are_drafted_at_once_beside_one_that_is_not(
 
     for topology in ("ring", "chain"):
         asyncio.run(story(topology))
+
+
+def test_drafts_may_go_another_way_at_any_time(
+    tiny: Tiny, stations: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if now this and now that were quicker."""
+    path = tiny("llama")
+    model, truth = open_model(path), answered(path, asked(SAMPLED, tokens=80))
+    monkeypatch.setattr(speculating, "RECONSIDER_EVERY", 5)
+    ways = iter([3, 3, 0, 5, 0, 0, 8, 3, 0] * 9)
+    gone: list[tuple[int, int]] = []
+
+    def best(_: Forecast, now: int) -> int:
+        gone.append((now, next(ways)))
+        return gone[-1][1]
+
+    monkeypatch.setattr(Forecast, "best", best)
+
+    async def story(topology: str) -> None:
+        drawn = planned(model, "layers", topology, list(stations)[:3])
+        async with Coordinator(model, ends_of(model, topology), drawn, stations) as mesh:
+            async for _ in mesh.load("f32", context=CONTEXT, threads=1):
+                pass
+            draft = Alternating([*PROMPT, *truth], model.config.vocab, right=3)
+            assert await drafted(mesh, asked(SAMPLED, tokens=80), Speculate(draft=draft)) == truth
+
+    for topology in ("ring", "chain"):
+        gone.clear()
+        asyncio.run(story(topology))
+        assert {0, 3, 5} <= {now for now, _ in gone}, gone
 
 
 def test_layers_that_start_ahead_are_not_drafted_for(tiny: Tiny, stations: Mapping[str, str]) -> None:

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trisplit.errors import OwnProblem
-from trisplit.mesh.speculation import MOST_AHEAD, WORTH, Guesses, Pace, expected_round, likely_run
+from trisplit.mesh.speculation import (
+    MOST_AHEAD,
+    ROUNDS,
+    WORTH,
+    Forecast,
+    Guesses,
+    Pace,
+    expected_round,
+    likely_run,
+)
 
 TRIP_S, GAP_S = 0.320, 0.020
 
@@ -85,3 +94,32 @@ def test_a_run_is_as_long_as_it_is_likely(share: float, worth: float) -> None:
 @given(share=st.floats(0, 0.999), k=st.integers(1, 16))
 def test_a_round_gives_the_sum_of_its_chances(share: float, k: int) -> None:
     assert expected_round(share, k) == pytest.approx(sum(share**i for i in range(k + 1)))
+
+
+def forecast(**changes: object) -> Forecast:
+    """Six stations 20 ms apart, a draft of 10 ms, a pipe that gives a token every 5 ms."""
+    facts = {"share": 0.9, "trip_s": 0.150, "gap_s": 0.005, "draft_s": 0.010, "legs": 6, "leg_s": 0.020}
+    return Forecast(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+def test_a_stream_costs_a_gap_and_what_wrong_guesses_cost() -> None:
+    assert forecast().stream_s == pytest.approx(0.010 + 0.1 * 0.150)
+
+
+def test_a_round_costs_a_trip_and_a_leg_and_its_drafts_for_what_it_gives() -> None:
+    computing_s = 0.150 - 6 * 0.020
+    whole_s = 0.150 + 0.020 + 5 * 0.25 * computing_s + 5 * 0.010
+    assert forecast().round_s(5) == pytest.approx(whole_s / expected_round(0.9, 5))
+    assert forecast(rounds_s={5: 0.4}).round_s(5) == pytest.approx((0.4 + 0.05) / expected_round(0.9, 5))
+
+
+def test_what_is_quicker_by_far_is_chosen_and_nothing_for_less() -> None:
+    assert forecast().best(0) == 0, "as a stream: it fills the pipe"
+    crowded = forecast(gap_s=0.060, trip_s=0.100, leg_s=0.002, draft_s=0.001, share=0.97)
+    assert crowded.best(0) == 8, "rows in company cost less than rows alone"
+    assert crowded.best(8) == 8
+    for now in (0, *ROUNDS):
+        as_long = forecast(draft_s=0.0).stream_s
+        tried_s = {k: 0.9 * as_long * expected_round(0.9, k) for k in ROUNDS}
+        assert forecast(draft_s=0.0, rounds_s=tried_s).best(now) == now
+    assert forecast(share=0.0).best(8) == 0

@@ -10,14 +10,17 @@ from typing import Final, Literal
 
 from trisplit.mesh.drafts import Draft
 from trisplit.mesh.guessing import Guess, Guesser
-from trisplit.mesh.speculation import Guesses, Pace
+from trisplit.mesh.speculation import Forecast, Guesses, Pace
 from trisplit.mesh.streams import Came, Stream, order_to_sample
 from trisplit.mesh.tails import sampler
 from trisplit.mesh.trips import Trips
 from trisplit.models.generation import Generation, Piece
 from trisplit.wire.frame import DECODED, DRAFTED, ROW_BY_ROW
 
-Mode = Literal["stream", "rounds"]
+Mode = Literal["auto", "stream", "rounds"]
+
+RECONSIDER_EVERY: Final = 16
+"""Tokens between thoughts about whether another way of drafting would be quicker."""
 
 WATCH_EVERY: Final = 16
 """Tokens between looks at a draft that is not worth sending; twice as many each time it still is not."""
@@ -28,13 +31,14 @@ CHEAP_S: Final = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculate:
-    """How an answer is drafted: as a stream of single ids, or in `rounds` of `k` guesses, one frame each.
+    """How an answer is drafted: as a `stream` of single ids, or in `rounds` of `k` guesses, one frame each.
 
-    `window` guesses are under way at once in a stream; None: as many as pay.
+    `auto` begins as a stream and goes over to what is quicker as measured. `window` guesses are under way at
+    once in a stream; None: as many as pay, none if they are seldom right.
     """
 
     draft: Draft
-    mode: Mode = "stream"
+    mode: Mode = "auto"
     k: int = 8
     window: int | None = None
 
@@ -52,7 +56,11 @@ class Speculation:
         self._guesses = Guesses(answer.ids.tolist(), stream.epoch)
         self._number = stream.order_number
         self._is_mute = False  # the draft has no guess for what there is
+        self._k = how.k if how.mode == "rounds" else 0  # 0 in a stream
         self._in_round = False
+        self._round_began_s = 0.0
+        self._rounds_s: dict[int, float] = {}
+        self._until_thought = RECONSIDER_EVERY
         self._watched: int | None = None  # a guess that was not sent
         self._watch_every = self._until_watch = WATCH_EVERY
         self.pace = Pace(first_window=trips.members.plan.legs_per_token + 2)
@@ -73,8 +81,8 @@ class Speculation:
                     yield self._accept(came)
                     if answer.finished:
                         return
-                    self._in_round = False  # its ids come together
-                if not self._advance():
+                    self._end_round()  # its ids come together
+                if not (self._reconsider() or self._advance()):
                     await trips.wait(stream, "a token")
         finally:
             trips.drafted -= 1
@@ -85,27 +93,35 @@ class Speculation:
     async def _order(self) -> None:
         """Says how to choose what follows what stands."""
         self._number = self._stream.order_number
-        await self._sampler.order(order_to_sample(self._stream, self._answer, self._how.mode))
+        await self._sampler.order(order_to_sample(self._stream, self._answer, self._mode))
         self._guesses = Guesses(self._answer.ids.tolist(), self._stream.epoch)
 
+    @property
+    def _mode(self) -> Literal["stream", "rounds"]:
+        return "rounds" if self._k else "stream"
+
     async def _resume(self) -> None:
-        """A station was lost: the last id that stands goes round again."""
+        """A station was lost, or drafts go another way: the last id that stands goes round again."""
         stream, answer = self._stream, self._answer
         while self._number != stream.order_number:
             await self._trips.whole.wait()
             await self._order()
         self.pace.pause()
         self._is_mute, self._in_round, self._watched = False, False, None
-        if self._how.mode == "stream":
+        if self._mode == "stream":
             await self._trips.feed(stream, answer.pending, answer.position, DECODED)
 
     def _accept(self, came: Came) -> Piece:
         """An id stands: what was guessed behind it goes on, or is void."""
         hit = self._guesses.judge(*came)
-        self.pace.came(time.monotonic(), hit)
+        if self._mode == "stream":
+            self.pace.came(time.monotonic(), hit)
+        elif hit is not None:  # the ids of a round come together: no gap means anything
+            self.pace.judge(hit=hit)
         if not hit:
             self._is_mute = False
             self._compare(came.token_id)
+        self._until_thought -= 1
         piece = self._answer.accept(came.token_id)
         self._stream.known = self._answer.length
         return piece
@@ -125,8 +141,8 @@ class Speculation:
     @property
     def _window(self) -> int:
         """How many guesses may be under way, or make a round."""
-        if self._how.mode == "rounds":
-            return self._how.k
+        if self._k:
+            return self._k
         if self._how.window is not None:
             return self._how.window
         return max(min(1, self.pace.window), self.pace.window // max(1, self._trips.drafted))
@@ -141,7 +157,7 @@ class Speculation:
         if self._wants_more():
             if self._guesser.is_free:
                 self._guesser.ask(self._guesses.ids, self._guesses.epoch)
-        elif self._how.mode == "rounds":
+        elif self._mode == "rounds":
             self._send_round()
         return guess is not None
 
@@ -170,7 +186,7 @@ class Speculation:
             self._watched = guess.token_id
         else:
             guesses.add(guess.token_id)
-            if self._how.mode == "stream":
+            if self._mode == "stream":
                 self._sampler.draft(guess.position, [guess.token_id])
                 self._trips.say(self._stream, guess.position, [guess.token_id], DECODED | DRAFTED)
 
@@ -181,4 +197,37 @@ class Speculation:
             self._sampler.draft(answer.length, drafted)
         ids = [*answer.pending, *drafted]
         self._trips.say(self._stream, answer.position, ids, ROW_BY_ROW if drafted else DECODED)
-        self._in_round = True
+        self._in_round, self._round_began_s = True, time.monotonic()
+
+    def _end_round(self) -> None:
+        if self._in_round and self._guesses.ahead == 0:
+            took_s = time.monotonic() - self._round_began_s
+            self._rounds_s[self._k] = min(took_s, self._rounds_s.get(self._k, took_s))
+        self._in_round = False
+
+    # --- the way of drafting ---
+
+    def _reconsider(self) -> bool:
+        """Goes over to what is quicker by far, when no guess would be lost; whether it did."""
+        if self._how.mode != "auto" or self._until_thought > 0 or self._guesses.ahead or self._in_round:
+            return False
+        self._until_thought = RECONSIDER_EVERY
+        pace, trips = self.pace, self._trips
+        if pace.trip_s is None or (best := self._forecast(pace.trip_s).best(self._k)) == self._k:
+            return False
+        self._k = best
+        self._stream.restart()
+        trips.fence(self._stream)
+        return True
+
+    def _forecast(self, trip_s: float) -> Forecast:
+        pace, draft_s = self.pace, self._guesser.usual_s or 0.0
+        return Forecast(
+            share=pace.share,
+            trip_s=trip_s,
+            gap_s=draft_s if pace.gap_s is None else pace.gap_s,
+            draft_s=draft_s,
+            legs=self._trips.members.plan.legs_per_token,
+            leg_s=self._trips.leg_s,
+            rounds_s=self._rounds_s,
+        )

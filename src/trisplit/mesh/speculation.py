@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +20,12 @@ _HOPE: Final = 0.8
 _MEMORY: Final = 32.0
 """Judged guesses after which an older one counts for a third."""
 _GAPS: Final = 16
+ROUNDS: Final = (3, 5, 8)
+"""Sizes of rounds that are thought of."""
+ROW_IN_COMPANY: Final = 0.25
+"""What one row more costs in a round, as a share of one alone (docs/decisions/0011)."""
+BY_FAR: Final = 0.15
+"""A way of drafting is changed for one that is as much quicker: a change costs a trip."""
 
 
 class Guesses:
@@ -122,8 +128,8 @@ class Pace:
 
     @property
     def gap_s(self) -> float | None:
-        """The usual time between ids that were guessed rightly."""
-        return statistics.median(self._gaps_s) if self._gaps_s else None
+        """The time between ids that were guessed rightly, on average: some come together, then none."""
+        return statistics.fmean(self._gaps_s) if self._gaps_s else None
 
     @property
     def window(self) -> int:
@@ -140,6 +146,40 @@ class Pace:
         if self.trip_s is None or self.gap_s is None:
             return self.first_window
         return math.ceil(self.trip_s / max(self.gap_s, 1e-4)) + 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What decides how an answer is drafted: measured times, and the `share` of guesses that are right.
+
+    `trip_s` is a token's whole way, `gap_s` what a full pipe takes for one, `leg_s` one way over the wire. A
+    round of k guesses has taken `rounds_s[k]` beside its drafting, where one was tried.
+    """
+
+    share: float
+    trip_s: float
+    gap_s: float
+    draft_s: float
+    legs: int
+    leg_s: float
+    rounds_s: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def stream_s(self) -> float:
+        """A token's time in a stream: a gap behind a guess that was right, a trip behind one that was not."""
+        return max(self.gap_s, self.draft_s) + (1 - self.share) * self.trip_s
+
+    def round_s(self, k: int) -> float:
+        """A token's time in rounds of k: the coordinator is one leg more, and must have drafted before."""
+        computing_s = max(0.0, self.trip_s - self.legs * self.leg_s)
+        tried_s = self.rounds_s.get(k, self.trip_s + self.leg_s + ROW_IN_COMPANY * k * computing_s)
+        return (tried_s + k * self.draft_s) / expected_round(self.share, k)
+
+    def best(self, now: int) -> int:
+        """How many guesses a round has, 0 for a stream; `now` unless another is quicker by far."""
+        seconds = {0: self.stream_s, **{k: self.round_s(k) for k in ROUNDS}}
+        found = min(seconds, key=seconds.__getitem__)
+        return found if seconds[found] < (1 - BY_FAR) * seconds[now] else now
 
 
 def likely_run(share: float, worth: float = WORTH) -> int:

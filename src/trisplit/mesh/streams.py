@@ -48,6 +48,7 @@ class Stream:
         self._ids: deque[Came] = deque()
         self._newest: int | None = None  # came last, and may be fed
         self._arrival: asyncio.Future[None] | None = None
+        self._is_awake = False  # something has come that nobody has waited for
 
     def move_to(self, position: int, n: int) -> None:
         """`n` rows from `position` on will be sent; earlier than what was sent is a rewind."""
@@ -153,12 +154,15 @@ class Stream:
         return self._last
 
     def arrival(self) -> asyncio.Future[None]:
-        """Done when something more has come."""
+        """Done when something more has come; at once if it has since the last one was done."""
         self._arrival = asyncio.get_running_loop().create_future()
+        if self._is_awake:
+            self.wake()
         return self._arrival
 
     def wake(self) -> None:
         """Something has happened that is waited for."""
+        self._is_awake = self._arrival is None or self._arrival.done()
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 

@@ -7,6 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Final
 
 from trisplit.errors import PeerProblem
@@ -80,6 +81,12 @@ class Trips:
             except StationLost:
                 if not self.recovers:
                     raise
+
+    @property
+    def leg_s(self) -> float:
+        """One way over the wire, as far as pings tell; 0 before the first."""
+        trips_ms = [peer.round_trip_ms for peer in self.members.peers if peer.round_trip_ms is not None]
+        return median(trips_ms) / 2e3 if trips_ms else 0.0
 
     @property
     def _tail(self) -> Peer:

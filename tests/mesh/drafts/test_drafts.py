@@ -40,7 +40,7 @@ def test_every_draft_guesses_an_id_or_none_and_closes(kind: str, target: Target,
     text = text_of(kind, tiny("llama"))
     source = source_named(text, target)
     assert len([*source.load()]) == source.steps
-    assert (source.weight_bytes > 0) == (source.kv_bytes > 0) == (kind in ("twin", "model"))
+    assert (source.weight_bytes > 0) == (source.kv_bytes > 0) == (kind in ("auto", "twin", "model"))
     draft = source.draft(Sampling())
     assert draft.name == source.name == text
     guess = draft.guess(IDS)
@@ -92,7 +92,7 @@ def test_an_int4_twin_is_fitted_by_statistics_that_are_named_or_in_the_cache(
     [
         ("", UnknownName, "no draft is named ''", "ngram"),
         ("ngrams", UnknownName, "ngrams", "did you mean 'ngram'?"),
-        ("auto:fast", UnknownName, "auto", "known"),
+        ("auto:fast", RequestProblem, "auto:fast makes no sense", "auto alone"),
         ("none:x", RequestProblem, "none:x makes no sense", "none alone"),
         ("ngram:3", RequestProblem, "ngram:3 makes no sense", "ngram alone"),
         ("twin", RequestProblem, "which twin", "twin:int8"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from trisplit.errors import UnknownName
+from trisplit.mesh.drafts.auto import open_auto
 from trisplit.mesh.drafts.draft import Asked, Draft, Source, Target
 from trisplit.mesh.drafts.model import open_smaller
 from trisplit.mesh.drafts.ngram import open_ngram
@@ -17,6 +18,7 @@ from trisplit.models.sampling import Sampling
 __all__ = ["DRAFTS", "Draft", "Source", "Target", "draft_named", "source_named"]
 
 DRAFTS: Final[Mapping[str, Callable[[Asked], Source]]] = {
+    "auto": open_auto,
     "none": open_none,
     "ngram": open_ngram,
     "twin": open_twin,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trisplit.errors import RequestProblem
 from trisplit.machine import gather_into_huge_pages
@@ -50,22 +51,22 @@ class Reader:
         if kept < self._prompt:
             kept -= kept % PREFILL_CHUNK  # the same chunks as before
         del self._held[kept:]
-        for piece, position in self._pieces(given, kept):
-            rows = self._track.run({"ids": np.asarray(piece, dtype=np.int64)}, position)
-            self._held += piece
+        for piece, position in chunks(given[kept : self._prompt], kept):
+            rows = self._track.run(_ids(piece), position)
+        if (behind := max(kept, self._prompt)) < len(given):  # each alone, as far as attention can tell
+            rows = self._track.step(_ids(given[behind:]), behind, batch=True)
+        self._held += given[kept:]
         last: Floats = rows[-1]
         return last
-
-    def _pieces(self, ids: list[int], kept: int) -> Iterator[tuple[Sequence[int], int]]:
-        """What is to pass, from position `kept` on."""
-        yield from chunks(ids[kept : self._prompt], kept)
-        for position in range(max(kept, self._prompt), len(ids)):
-            yield ids[position : position + 1], position
 
     def close(self) -> None:
         """Gives the memory of keys and values back; what is read afterwards is read anew."""
         self._held.clear()
         self._track.free(0)
+
+
+def _ids(ids: Sequence[int]) -> dict[str, NDArray[np.int64]]:
+    return {"ids": np.asarray(ids, dtype=np.int64)}
 
 
 def common(held: list[int], given: list[int]) -> int:
