@@ -17,7 +17,7 @@ from trisplit.cache.entry import STDERR, Entry
 from trisplit.cache.store import open_store
 from trisplit.scripts.closure import closure
 from trisplit.scripts.engines import world
-from trisplit.scripts.engines.identity import Node, identify
+from trisplit.scripts.engines.identity import Node, identify, runs_typescript
 from trisplit.scripts.engines.trial import passes_trial
 from trisplit.scripts.engines.world import Outcome, read_said, run_closed
 from trisplit.scripts.purity import Surroundings, impure_at_sight
@@ -117,6 +117,30 @@ def test_modules(name: str, tmp_path: Path, node: Node) -> None:
     assert bool(outcome.impure) == (not pure), outcome.impure
     if pure:
         refuse_a_lie(outcome, tmp_path, 1, "script.mjs")
+
+
+TYPED = """interface Named { readonly name: string; age?: number }
+type Maker<T> = (of: T) => Named;
+class Box<T extends object> implements Named { constructor(x: T) { this.x = x } x: T; name = 'box' as const; }
+function over(a: string): void; function over(a: number): void;
+function over(a: any) { console.log(typeof a, a!) }
+const made: Maker<string> = (of): Named => ({ name: of } satisfies Named);
+over('x'); over(2);
+console.log(made('y'), new Box<{ a: number }>({ a: 1 }), over.toString(), String(Box));
+"""
+
+
+@needs_node
+@pytest.mark.parametrize("name", ["script.ts", "script.mts", "script.cts"])
+def test_types(name: str, tmp_path: Path, node: Node) -> None:
+    with open_store(tmp_path / "results") as store:
+        if not runs_typescript(node, store):
+            pytest.skip(f"node {node.version} runs no TypeScript")
+    outcome = tried(TYPED, tmp_path, node, name=name)
+    assert outcome.impure == ""
+    refuse_a_lie(outcome, tmp_path, 1, name)
+    assert "Date.now" in tried("const now: number = Date.now()", tmp_path, node, name=name).impure
+    assert "no TypeScript" in tried("enum E { A }", tmp_path, node, name=name).impure
 
 
 @needs_node
