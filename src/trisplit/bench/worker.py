@@ -28,6 +28,7 @@ def _decoder(line: Line, facts: Facts) -> None:
     """The whole model in this process; answers tell its memory too."""
     import onnxruntime
 
+    from trisplit.bench.answers import answered_alone
     from trisplit.bench.measure import peak_bytes
     from trisplit.machine import rss_bytes
     from trisplit.models.decoder import Decoder
@@ -40,6 +41,8 @@ def _decoder(line: Line, facts: Facts) -> None:
         return int(decoder.forward(ids, position).argmax())
 
     async def answer(order: Order) -> Answer:
+        if order.get("what") == "answer":
+            return answered_alone(decoder, order)
         run = await stretch(step, order)
         own = {"name": "one process", "stages": "all", "weight_bytes": decoder.session.weight_bytes}
         return run | {"processes": [own | {"rss_bytes": rss_bytes(), "peak_bytes": peak_bytes()}]}
@@ -57,10 +60,12 @@ def _mesh(line: Line, facts: Facts) -> None:
 async def _drive(line: Line, facts: Facts) -> None:
     import msgspec
 
+    from trisplit.bench.answers import Answers
     from trisplit.bench.driven import driven
     from trisplit.bench.meshes import MeshFacts
 
     async with driven(msgspec.convert(facts["mesh"], MeshFacts)) as mesh:
+        answers = Answers(mesh)
 
         async def answer(order: Order) -> Answer:
             match order.get("what"):
@@ -68,6 +73,8 @@ async def _drive(line: Line, facts: Facts) -> None:
                     return await mesh.lateness()
                 case "sessions":
                     return await mesh.sessions(order)
+                case "answer":
+                    return await answers.give(order)
                 case "prompt":
                     return await mesh.prompt(order)
                 case _:

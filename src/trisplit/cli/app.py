@@ -31,6 +31,7 @@ from trisplit.cli import (
     plan,
     scripts,
     show,
+    speculating,
     station,
     up,
 )
@@ -48,6 +49,7 @@ for module in (answer, plan, show, station, up, claims, evaluating, atlas, compr
     module.add_to(app)
 ladder.add_to(bench.app)
 drafting.add_to(bench.app)
+speculating.add_to(bench.app)
 calibrating.add_to(app, bench.app)
 app.add_typer(bench.app, name="bench")
 batching.add_to(gate.app)

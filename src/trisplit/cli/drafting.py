@@ -47,13 +47,13 @@ def draft(
     from trisplit.mesh.drafts import Target, source_named
     from trisplit.models.model import context_for, open_model
 
-    warmths, kinds, kept = _temperatures(temperature), words(prompts), one_dtype(dtype)
+    warmths, kinds, kept = temperatures(temperature), words(prompts), one_dtype(dtype)
     warn_if_busy(threads)
     opened = open_model(find_model(model))
     exam = Exam.of(
         opened.tokenizer(),
         [passage for name in some(words(text), "text") for passage in _passages(name, windows)],
-        read_prompts(kinds, _held_out("wiki") if "novel" in kinds else []),
+        read_prompts(kinds, articles("wiki") if "novel" in kinds else []),
         windows=windows,
         window_tokens=window_tokens,
         tokens=tokens,
@@ -68,7 +68,7 @@ def draft(
     show_rows(found.rows, as_json=as_json, also={"acceptance": found.acceptance})
 
 
-def _temperatures(text: str) -> list[float]:
+def temperatures(text: str) -> list[float]:
     """Numbers; RequestProblem for what is none, or out of range."""
     from trisplit.models.sampling import Sampling
 
@@ -81,7 +81,8 @@ def _temperatures(text: str) -> list[float]:
     return [Sampling(temperature=number).temperature for number in found]
 
 
-def _held_out(name: str) -> list[Article]:
+def articles(name: str) -> list[Article]:
+    """Those of a text that are held out."""
     from trisplit.assets import held_out, read_articles
     from trisplit.cli.names import fetched
 
@@ -91,7 +92,7 @@ def _held_out(name: str) -> list[Article]:
 def _passages(name: str, windows: int) -> Sequence[str]:
     """The held-out articles of a text that is fetched; of a file, as many pieces as windows are wanted."""
     if name in TEXTS:
-        return [article.text for article in _held_out(name)]
+        return [article.text for article in articles(name)]
     path = Path(name)
     if path.name == name and not path.exists():
         raise UnknownName("text", name, TEXTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
@@ -245,15 +245,16 @@ class Coordinator:
 
     async def generate(
         self, stream: Stream, answer: Generation, speculate: Speculate | None = None
-    ) -> AsyncIterator[Piece]:
+    ) -> AsyncGenerator[Piece, None]:
         """Runs an answer to its end, piece by piece; drafted ahead if told how. Its tokens are the same."""
         if speculate is not None:
             async with aclosing(self.speculation(stream, answer, speculate).pieces()) as drafted:
                 async for piece in drafted:
                     yield piece
         elif self.ends is None:
-            async for piece in self._round(stream, answer):
-                yield piece
+            async with aclosing(self._round(stream, answer)) as chosen:
+                async for piece in chosen:
+                    yield piece
         while not answer.finished:
             decoded = bool(answer.token_ids)
             yield answer.take(await self.forward(stream, answer.pending, answer.position, decoded=decoded))
@@ -273,7 +274,7 @@ class Coordinator:
             await trips.wait(stream, "an answer to a token")
         return await trips.logits(stream.last())
 
-    async def _round(self, stream: Stream, answer: Generation) -> AsyncIterator[Piece]:
+    async def _round(self, stream: Stream, answer: Generation) -> AsyncGenerator[Piece, None]:
         """The same in a ring: the tail chooses and feeds, and we listen."""
         trips = self._trips
         stream.move_to(answer.position, len(answer.pending))

@@ -63,7 +63,13 @@ class Speculation:
         self._until_thought = RECONSIDER_EVERY
         self._watched: int | None = None  # a guess that was not sent
         self._watch_every = self._until_watch = WATCH_EVERY
+        self.was_hit = False  # the last id that came was guessed rightly
         self.pace = Pace(first_window=trips.members.plan.legs_per_token + 2)
+
+    @property
+    def ahead(self) -> int:
+        """Guesses under way, or made for the next round."""
+        return self._guesses.ahead
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """The pieces of the answer, as they come."""
@@ -114,6 +120,7 @@ class Speculation:
     def _accept(self, came: Came) -> Piece:
         """An id stands: what was guessed behind it goes on, or is void."""
         hit = self._guesses.judge(*came)
+        self.was_hit = bool(hit)
         if self._mode == "stream":
             self.pace.came(time.monotonic(), hit)
         elif hit is not None:  # the ids of a round come together: no gap means anything
