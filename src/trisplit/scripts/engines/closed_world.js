@@ -12,12 +12,13 @@ const { readFileSync, writeSync } = require('fs');
 const Module = require('module');
 const vm = require('vm');
 const ownRequire = require;
-const { isAnyArrayBuffer, isDate } = require('util').types;
+const { isAnyArrayBuffer, isDate, isProxy, isTypedArray } = require('util').types;
 const { internalBinding } = require('internal/test/binding');
 
 const { apply, construct, defineProperty, getOwnPropertyDescriptor, ownKeys } = Reflect;
 const { setPrototypeOf } = Object;
 const { parse } = JSON;
+const { isArray } = Array;
 const { byteLength } = Buffer;
 const inheritors = [
   Object.prototype, Array.prototype, Function.prototype, String.prototype, Promise.prototype,
@@ -88,6 +89,7 @@ process.on('warning', (warning) => {
 
 let stackWanted = false;
 let doing = ''; // what an error just now would be about
+const { getProxyDetails } = internalBinding('util');
 const { setPrepareStackTraceCallback } = internalBinding('errors');
 setPrepareStackTraceCallback((_, error, trace) => {
   if (!stackWanted) end(doing || 'reads the text of a stack');
@@ -262,15 +264,26 @@ guard(DataView.prototype, ['setFloat16', 'setFloat32', 'setFloat64'], () => 'loo
 
 // Whether a large piece of memory can be had depends on the machine.
 const tooLarge = (n) => (typeof n === 'number' && n > MOST_BYTES_AT_ONCE ? 'asks for much memory at once' : '');
+
+function wrongMemory(name, args) {
+  const first = args[0];
+  if (typeof first === 'number') {
+    return name === 'ArrayBuffer' && args.length > 1 ? 'makes memory that grows' : tooLarge(first);
+  }
+  if (args.length === 0) return '';
+  if (name !== 'ArrayBuffer') {
+    if (isAnyArrayBuffer(first)) return isFloats(name) ? 'looks at the bits of numbers' : '';
+    if (isTypedArray(first)) return '';
+    if (isArray(first) && !isProxy(first)) return tooLarge(first.length);
+  }
+  return 'makes memory of what may say any length';
+}
+
 for (const name of globalNames) {
   if (typeof name !== 'string' || !/^((Big)?(Ui|I)nt\d+|Uint8Clamped|Float\d+)Array$|^ArrayBuffer$/.test(name)) continue;
   replace(globalThis, name, (original) => watched(original, {
     construct(target, args, as) {
-      const first = args[0];
-      const most = typeof args[1] === 'object' && args[1] !== null ? Infinity : first;
-      if (isAnyArrayBuffer(first) && isFloats(name)) end('looks at the bits of numbers');
-      if (typeof first === 'object' || first === undefined) return construct(target, args, as);
-      const why = typeof first === 'number' ? tooLarge(most) : 'makes an array of what is no number';
+      const why = wrongMemory(name, args);
       return why ? end(why) : construct(target, args, as);
     },
   }));
@@ -283,7 +296,14 @@ guard(Symbol, ['for'], (args) =>
   (typeof args[0] !== 'string' || apply(stringIncludes, args[0], ['node']) ? 'asks for a symbol of node' : ''));
 
 // The one object whose properties are not what they are outside.
-const isGlobal = (value) => value === globalThis;
+const globalObject = globalThis;
+
+function isGlobal(value) {
+  let behind = value; // proxies over it show what it shows
+  while (isProxy(behind)) behind = getProxyDetails(behind, false);
+  return behind === globalObject;
+}
+
 const ofGlobal = (args) => (isGlobal(args[0]) ? 'looks at properties of the global object' : '');
 guard(Object, ['getOwnPropertyDescriptor', 'getOwnPropertyDescriptors', 'defineProperty', 'defineProperties',
   'freeze', 'seal', 'preventExtensions', 'setPrototypeOf', 'keys', 'values', 'entries', 'getOwnPropertyNames',
