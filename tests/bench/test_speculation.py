@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
 from tests.bench.test_plot import texts
 from tests.mesh.adversaries import ADVERSARIES
@@ -19,6 +20,7 @@ from trisplit.bench.driven import driven
 from trisplit.bench.meshes import Subject
 from trisplit.bench.peers import Answer
 from trisplit.bench.prompts import Prompt
+from trisplit.bench.report import Report
 from trisplit.bench.speculation import (
     PLAIN,
     Asked,
@@ -35,6 +37,7 @@ from trisplit.bench.speculation import (
     ways,
 )
 from trisplit.bench.speculation_plot import best, draw_rates
+from trisplit.machine import this_machine
 from trisplit.models.decoder import Decoder
 
 Tiny = Callable[[str], Path]
@@ -202,20 +205,31 @@ def test_a_full_window_waits_again() -> None:
 
 
 def test_loops_do_not_count_and_kinds_are_never_blended() -> None:
-    loop = answer_of([0.0, 1.0, 2.0], [False] * 3, [0] * 3, [1, 2, 3, 4] * 6)
-    loop |= {"came_ms": [float(n) for n in range(24)], "hits": [False] * 24, "ahead": [0] * 24}
-    fresh = loop | {"token_ids": [*range(24)], "came_ms": [2.0 * n for n in range(24)]}
+    """Whether it is a loop is told by all of the answer of one process, however much of it came here."""
+    slow = QUICK | {"came_ms": [2 * ms for ms in QUICK["came_ms"]]}
+    loop, fresh = ALONE | {"token_ids": [7, 8, 9, 7] * 6}, ALONE | {"token_ids": [7, 8, 9, 7, *range(20)]}
     rows = [
-        row(SETTING, question, Way("d", "stream"), answer, SLOW, ALONE)
+        row(SETTING, question, Way("d", "stream"), answer, SLOW, one)
         for question in (QUESTIONS[0], QUESTIONS[2])
-        for answer in (loop, fresh)
+        for answer, one in ((QUICK, loop), (slow, fresh))
     ]
     assert [each.counts for each in rows] == [False, True, True, True]
     novel, draftable = medians(rows)
-    assert (novel.prompts, novel.tok_per_s, novel.tokens, novel.counts) == ("novel", 500.0, 24, True)
-    assert (draftable.prompts, draftable.tok_per_s, draftable.tokens) == ("draftable", 750.0, 48)
+    assert (novel.prompts, novel.tok_per_s, novel.tokens, novel.counts) == ("novel", 10.0, 5, True)
+    assert (draftable.prompts, draftable.tok_per_s, draftable.tokens) == ("draftable", 15.0, 10)
     (nothing,) = medians(rows[:1])
     assert not nothing.counts
+
+
+def test_the_table(snapshot: SnapshotAssertion) -> None:
+    plain = SLOW | {"judged": [0, 0], "draft_ms": 0.0}
+    rows = [
+        row(SETTING, question, way, answer, SLOW, ALONE)
+        for question in (QUESTIONS[0], QUESTIONS[3])
+        for way, answer in ((PLAIN, plain), (Way("d", "rounds", 5), QUICK))
+    ]
+    report = Report(rows=[*rows, *medians(rows)], machine=this_machine(), command="")
+    assert str(report.table()) == snapshot
 
 
 def test_plain_is_always_asked_first_and_once() -> None:

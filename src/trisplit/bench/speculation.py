@@ -30,7 +30,8 @@ class SpeculationRow:
     waited for, see `traversals`. `in_flight`: frames under way when a token comes, on average.
     `serial_floor_tok_per_s`: 1 / (legs × one way + a token of one process). `bottleneck_ms`: what a token
     asks of all cores together, see `bottleneck_ms`. `tokens_equal`: to those of one process, as many as came.
-    `counts`: false for a novel answer that is a loop.
+    `distinct_4gram_share`: of the whole answer of one process, so the same for every way; `counts`: false for
+    a novel one that is a loop.
     """
 
     draft: str
@@ -194,7 +195,7 @@ def row(
 ) -> SpeculationRow:
     """An answer beside the plain one of the same mesh, and that of one process."""
     one_ms = median(later - sooner for sooner, later in pairwise(alone["came_ms"]))
-    tok_per_s, distinct = rate(answer), distinct_4gram_share(answer["token_ids"])
+    tok_per_s, distinct = rate(answer), distinct_4gram_share(alone["token_ids"])
     floor_ms = setting.legs_per_token * setting.one_way_ms + one_ms
     full_ms = bottleneck_ms(setting.threads * one_ms, answer["draft_ms"], setting.cores)
     hits, misses = answer["judged"]
