@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from trisplit.cli.app import app
 from trisplit.errors import RequestProblem
-from trisplit.mesh.coordinator import Coordinator
+from trisplit.mesh.trips import Trips
 from trisplit.models.decoder import Decoder
 
 Tiny = Callable[[str], Path]
@@ -71,8 +71,8 @@ def told(model: Path, *turns: str, opening: Sequence[tuple[str, str]] = ()) -> s
 @pytest.fixture
 def fed(monkeypatch: pytest.MonkeyPatch) -> dict[type, Fed]:
     """Every call of the two spines: where it began, and the ids it was given."""
-    calls: dict[type, Fed] = {Decoder: [], Coordinator: []}
-    for spine, name in ((Decoder, "forward"), (Coordinator, "_feed")):
+    calls: dict[type, Fed] = {Decoder: [], Trips: []}
+    for spine, name in ((Decoder, "forward"), (Trips, "feed")):
         was = getattr(spine, name)
 
         def noted(self: Any, *arguments: Any, spine: Any = spine, way: Any = was) -> Any:
@@ -132,7 +132,7 @@ def test_exit_or_the_end_of_input_ends_it(tiny: Tiny) -> None:
 def test_only_what_is_new_passes_the_model(
     topology: str, fed: dict[type, Fed], tiny: Tiny, stations: dict[str, str]
 ) -> None:
-    model, spine = tiny("llama"), Coordinator if topology else Decoder
+    model, spine = tiny("llama"), Trips if topology else Decoder
     where = ("--stations", at(stations, 2), "--topology", topology) if topology else ()
     answers(model, *where, said=(*TURNS, "/reset", TURNS[0]))
     calls = list(fed[spine])

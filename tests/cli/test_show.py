@@ -343,7 +343,10 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_problem_is_two_lines_and_an_exit_code(tiny: Build) -> None:
     done = python("-m", "trisplit", "plan", str(tiny("llama")), "--stations", "0", "--json")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "error: --stations 0 makes no sense\n  fix: use 1 to 1000\n"
+    assert (
+        done.stderr
+        == "error: --stations 0 makes no sense\n  fix: use 1 to 1000, or the addresses of running stations\n"
+    )
 
 
 def test_help_imports_nothing_heavy() -> None:

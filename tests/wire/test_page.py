@@ -15,7 +15,7 @@ from trisplit.wire import frame, route
 from trisplit.wire.frame import Activation
 from trisplit.wire.losses import Again, Begun, Seen, Skip
 from trisplit.wire.messages import FileSpec, GroupSpec, Ping, Source, StageSpec, Visit, Way
-from trisplit.wire.questions import BatchReport, How, StationReport
+from trisplit.wire.questions import BatchReport, DraftReport, How, StationReport
 from trisplit.wire.session import CLIENT_LINK, COORDINATOR_LINK, STATION_LINK, Turns
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
@@ -57,6 +57,7 @@ def test_its_fields_are_ours() -> None:
     ours["Offer"] |= {*FileSpec.__struct_fields__, *StageSpec.__struct_fields__}
     ours["Join"] |= set(Way.__struct_fields__)
     ours["Recalled"] |= set(Visit.__struct_fields__)
+    ours["Answered"] |= set(DraftReport.__struct_fields__)
     ours["Question"] |= set(How.__struct_fields__)
     ours["Reported"] |= set(StationReport.__struct_fields__)
     ours["Judged"] |= set(BatchReport.__struct_fields__)

@@ -57,6 +57,7 @@ from trisplit.wire.packing import Message
 from trisplit.wire.questions import (
     Answered,
     BatchReport,
+    DraftReport,
     End,
     How,
     Judge,
@@ -140,7 +141,7 @@ EXAMPLES: dict[str, Said] = {
         Question("why", True, How(0.8, 40, 0.95, 0.05, 1.1, 7), 128, ("\n\n",), False),
         Waiting(2),
         Token(49151, " because"),
-        Answered("stop", 9, 0.5, 30.5, 12.25),
+        Answered("stop", 9, 0.5, 30.5, 12.25, DraftReport("twin:int8", 120, 5, 330.5)),
         Report(),
         Reported(
             *("models/tiny", "f32", "layers", "ring", 2, 512, 1, 8, 3, 1, 40, 5, 6, 1, 7.5),
@@ -340,6 +341,7 @@ any_message: st.SearchStrategy[Message] = st.one_of(
         floats(0, 1e12),
         floats(0, 1e12),
         maybe_ms,
+        st.none() | st.builds(DraftReport, texts, u32, u32, maybe_ms),
     ),
     st.builds(Report),
     st.builds(

@@ -10,13 +10,14 @@ from typing import Any
 from rich.console import Console
 
 from trisplit.cli.overlap import Overlap
+from trisplit.mesh.drafting import Gain
 from trisplit.mesh.facts import StationFacts
 from trisplit.table import Cell, Table, size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """An answer and what it took; `ms_per_token` is the median after the first token.
+    """An answer and what it took; `ms_per_token` is the median after the first, of drafted ones the mean.
 
     `identity_withheld` says why equal bits cannot be promised, where that is so. `tokens_alike`: how many
     from the first on are those of one process, where that was looked at.
@@ -39,6 +40,7 @@ class Answered:
     identity_withheld: str | None = None
     tokens_alike: int | None = None
     overlap: Overlap | None = None
+    drafts: Gain | None = None
     from_cache: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -83,9 +85,20 @@ class Answered:
         ]
         if self.spares:
             lines.append(f"spare stations: {', '.join(self.spares)}")
+        if self.drafts is not None:
+            lines.append(self._drafted(self.drafts))
         if self.overlap is not None:
             lines += self.overlap.lines()
         return [*lines, *self._identity()]
+
+    def _drafted(self, drafts: Gain) -> str:
+        """What guessing ahead has gained."""
+        judged = drafts.right + drafts.wrong
+        if not judged:
+            return f"drafted by {drafts.draft}: no guess was tried"
+        line = f"drafted by {drafts.draft}: {drafts.right} of {judged} guesses right"
+        times = drafts.times(self.ms_per_token)
+        return line if times is None else f"{line}, {times:.1f} × a token a trip ({drafts.trip_ms:.0f} ms)"
 
     def _identity(self) -> Iterator[str]:
         """What is claimed of the answer, and what was seen."""

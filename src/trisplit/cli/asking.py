@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import statistics
 import time
+from contextlib import aclosing
 from dataclasses import replace
-from itertools import pairwise
 
 from trisplit.cli.answered import Answered, show
-from trisplit.cli.engines import Engine, Settings, alone, engine
+from trisplit.cli.engines import Engine, alone, engine
 from trisplit.cli.names import find_model
 from trisplit.cli.overlap import Overlap
 from trisplit.cli.progress import bars
 from trisplit.cli.replaying import Replays
+from trisplit.cli.settings import Settings
 from trisplit.cli.talking import common_prefix
+from trisplit.mesh.drafting import usual_ms
 from trisplit.mesh.facts import mixed
 from trisplit.models.generation import Generation, Request
 from trisplit.models.model import Model, context_for, open_model
@@ -55,15 +56,15 @@ async def _run(loaded: Engine, request: Request, tokenizer: Tokenizer, *, aloud:
     answer = Generation(request, tokenizer.detokenizer(), loaded.context)
     await loaded.start()
     times = [time.perf_counter()]
-    async for piece in loaded.generate(answer):
-        times.append(time.perf_counter())
-        if aloud:
-            print(piece.text, end="", flush=True)
+    async with aclosing(loaded.generate(answer)) as pieces:
+        async for piece in pieces:
+            times.append(time.perf_counter())
+            if aloud:
+                print(piece.text, end="", flush=True)
     if aloud:
         print(flush=True)
     facts = await loaded.facts()
-    gaps_ms = [1e3 * (b - a) for a, b in pairwise(times[1:])]
-    ms = statistics.median(gaps_ms) if gaps_ms else None
+    ms = usual_ms(times[1:], drafted=loaded.gain is not None)
     return Answered(
         text=answer.text,
         token_ids=list(answer.token_ids),
@@ -80,6 +81,7 @@ async def _run(loaded: Engine, request: Request, tokenizer: Tokenizer, *, aloud:
         tok_per_s=1e3 / ms if ms else None,
         identity_withheld=_doubts(mixed(facts), loaded.overlap),
         overlap=loaded.overlap,
+        drafts=loaded.gain,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trisplit.cli.engines import Settings, loaded
+from trisplit.cli.engines import loaded
+from trisplit.cli.settings import Settings
 from trisplit.mesh.clocking import LENGTH, StageTimes, apart, stage_times
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.distances import Distances

@@ -2,149 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
+from trisplit.cli.drafted import drafting_for, source_asked, source_of_itself
 from trisplit.cli.measuring import measured, ordered
-from trisplit.cli.overlap import NONE, Overlap, ahead_typed, overlap_in
+from trisplit.cli.overlap import Overlap, ahead_typed, overlap_in
 from trisplit.cli.progress import bars
-from trisplit.cli.typed import addresses_typed
-from trisplit.errors import RequestProblem, UnknownName
-from trisplit.machine import free_cores, usable_cores
+from trisplit.cli.settings import Settings
+from trisplit.errors import RequestProblem
+from trisplit.machine import free_cores
 from trisplit.mesh.ahead import overlapping, refuse_with_failover
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
-from trisplit.mesh.cuts import CUTS
 from trisplit.mesh.distances import Distances
+from trisplit.mesh.drafting import DraftedAnswer, Drafting, Gain
 from trisplit.mesh.facts import StationFacts, of_this_process
 from trisplit.mesh.fleet import local_stations
 from trisplit.mesh.plan import Plan
-from trisplit.mesh.pushing import WEIGHTS, Weights
 from trisplit.mesh.room import Room
 from trisplit.mesh.streams import Stream
-from trisplit.mesh.topology import TOPOLOGIES
-from trisplit.mesh.trust import NOBODY, Trust, read_trust
-from trisplit.models.convert import DTYPES, Dtype
 from trisplit.models.decoder import Decoder
 from trisplit.models.ends import Ends
 from trisplit.models.generation import Generation, Piece
 from trisplit.models.model import Model, context_for
 from trisplit.table import size
-
-MOST_STATIONS = 1000
-ORDERS = ("named", "measured")  # of stations: as they were named, or as their links are short
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How a model is run, whatever it is asked. `stations` is a number of local processes, or addresses.
-
-    `spares` are started beside that number, or are the last of those addresses. What `recovers` goes on
-    when a station is lost. `overlap` says which layers start ahead: see `ahead_typed`. `memory` is what each
-    station offers for weights and KV, or all of them if it is one; none, no limit. `order` is one of ORDERS.
-    """
-
-    stations: str = "0"
-    cut: str = "layers"
-    topology: str = "ring"
-    dtype: Dtype = "f32"
-    weights: Weights = "auto"
-    threads: int | None = None
-    context: int | None = None
-    overlap: str = NONE
-    sessions: int = 1
-    spares: int = 0
-    recovers: bool = False
-    memory: tuple[int, ...] = ()
-    order: str = "named"
-    trust: Trust = NOBODY
-
-    @property
-    def addresses(self) -> Mapping[str, str]:
-        """Name → address of stations already running; empty when processes are to be started."""
-        return addresses_typed(self.stations)
-
-    @property
-    def processes(self) -> int:
-        """Station processes to start here."""
-        if ":" in self.stations:
-            return 0
-        if not (self.stations.isascii() and self.stations.isdecimal()):
-            raise RequestProblem(
-                f"--stations {self.stations!r} is neither a number nor addresses",
-                fix="write --stations 4, or --stations 127.0.0.1:4001,127.0.0.1:4002",
-            )
-        if int(self.stations[:9]) + self.spares > MOST_STATIONS:
-            beside = f" and --spares {self.spares}" if self.spares else ""
-            raise RequestProblem(
-                f"--stations {self.stations}{beside} are too many processes for one machine",
-                fix=f"use {MOST_STATIONS} at most",
-            )
-        return int(self.stations)
-
-    @property
-    def names(self) -> list[str]:
-        """All stations, spares last. RequestProblem when there would be spares alone."""
-        names = [*self.addresses] or [f"s{i + 1}" for i in range(self.processes + self.spares)]
-        if len(names) <= self.spares:
-            what = f"--spares {self.spares} of {len(names)} stations leave none to hold the model"
-            raise RequestProblem(what, fix=f"name more stations with --stations, {self.spares + 1} at least")
-        return names
-
-    @property
-    def limits(self) -> dict[str, int | None]:
-        """What each station offers, in bytes. RequestProblem when limits and stations are not as many."""
-        names, limits = self.names, self.memory
-        if len(limits) not in (0, 1, len(names)):
-            what = f"--memory states {len(limits)} limits for {len(names)} stations"
-            raise RequestProblem(what, fix="state one for all of them, or one for each, spares last")
-        return dict.fromkeys(names, *limits) if len(limits) < 2 else dict(zip(names, limits))
-
-
-def settings(
-    *,
-    stations: str,
-    cut: str,
-    dtype: str,
-    threads: int | None,
-    context: int | None,
-    weights: str = "auto",
-    topology: str = "ring",
-    overlap: str = NONE,
-    secret_file: Path | None = None,
-    ca: Path | None = None,
-) -> Settings:
-    """Checks the words a person typed."""
-    for kind, name, names in (("cut", cut, CUTS), ("topology", topology, TOPOLOGIES)):
-        if name not in names:
-            raise UnknownName(kind, name, names)
-    known = next((d for d in DTYPES if d == dtype), None)
-    if known is None:
-        raise UnknownName("dtype", dtype, DTYPES)
-    where = next((w for w in WEIGHTS if w == weights), None)
-    if where is None:
-        raise UnknownName("way to get weights", weights, WEIGHTS)
-    if threads is not None and not 1 <= threads <= usable_cores():
-        cores = usable_cores()
-        raise RequestProblem(f"--threads {threads} on {cores} cores", fix=f"use 1 to {cores}")
-    chosen = Settings(
-        stations=stations,
-        cut=cut,
-        topology=topology,
-        dtype=known,
-        weights=where,
-        threads=threads,
-        context=context,
-        overlap=overlap,
-        trust=read_trust(secret_file, ca),
-    )
-    if not (chosen.addresses or chosen.processes) and overlap != NONE:
-        what = "in one process no layer starts ahead of the one before"
-        raise RequestProblem(what, fix="split it with --stations and --cut thirds, or leave --overlap out")
-    return chosen
 
 
 class Engine(Protocol):
@@ -170,10 +54,14 @@ class Engine(Protocol):
     def overlap(self) -> Overlap | None:
         """Layers that overlap; None where none do and nobody has asked."""
 
+    @property
+    def gain(self) -> Gain | None:
+        """What drafts have done for the last answer; None where there were none."""
+
     async def start(self) -> None:
         """Makes room for a sequence; the one before is forgotten."""
 
-    def generate(self, answer: Generation) -> AsyncIterator[Piece]:
+    def generate(self, answer: Generation) -> AsyncGenerator[Piece, None]:
         """The pieces of an answer as they come."""
 
     async def facts(self) -> list[StationFacts]:
@@ -189,6 +77,7 @@ class Alone:
     legs_per_token: int = 0
     spares: tuple[str, ...] = ()
     overlap: None = None
+    gain: None = None
 
     @property
     def context(self) -> int:
@@ -197,7 +86,7 @@ class Alone:
     async def start(self) -> None:
         """Nothing to do: the one sequence is overwritten."""
 
-    async def generate(self, answer: Generation) -> AsyncIterator[Piece]:
+    async def generate(self, answer: Generation) -> AsyncGenerator[Piece, None]:
         for piece in self.decoder.generate(answer):
             yield piece
 
@@ -220,7 +109,9 @@ class Mesh:
     context: int
     threads: int
     overlap: Overlap | None
+    drafting: Drafting | None = None
     stream: Stream | None = None
+    last: DraftedAnswer | None = None
 
     @property
     def legs_per_token(self) -> int:
@@ -235,9 +126,14 @@ class Mesh:
     def spares(self) -> Sequence[str]:
         return self.coordinator.plan.spares
 
-    def generate(self, answer: Generation) -> AsyncIterator[Piece]:
+    @property
+    def gain(self) -> Gain | None:
+        return self.last.gain if self.last is not None else None
+
+    def generate(self, answer: Generation) -> AsyncGenerator[Piece, None]:
         assert self.stream is not None  # start makes one
-        return self.coordinator.generate(self.stream, answer)
+        self.last = DraftedAnswer(self.coordinator, self.stream, answer, self.drafting)
+        return self.last.pieces()
 
     async def facts(self) -> list[StationFacts]:
         return [*await self.coordinator.facts(), self.coordinator.own_facts()]
@@ -310,7 +206,7 @@ async def loaded(
     model: Model, s: Settings, drawn: Plan, addresses: Mapping[str, str], context: int
 ) -> AsyncIterator[Mesh]:
     """A mesh by this plan, of stations at these addresses, with progress bars."""
-    threads = s.threads or 1
+    threads, source = s.threads or 1, source_asked(model, s, context)
     ends = _ends(model, s, threads) if s.topology != "ring" else None
     async with Coordinator(
         model,
@@ -327,7 +223,9 @@ async def loaded(
             async for step in load:
                 what = f"{size(step.done_bytes)} of {size(step.total_bytes)}, {step.what}"
                 show.advance(f"station {step.station}", step.done_bytes, step.total_bytes, what)
-        yield Mesh(coordinator, context, threads, overlap_in(drawn, s.overlap))
+        source = source or source_of_itself(model, s, context, await coordinator.leg_ms())
+        drafting = drafting_for(source, s)
+        yield Mesh(coordinator, context, threads, overlap_in(drawn, s.overlap), drafting)
 
 
 def _ends(model: Model, s: Settings, threads: int) -> Ends:

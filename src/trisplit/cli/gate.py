@@ -12,7 +12,7 @@ from trisplit.cli.options import AsJson, DtypeOption, ModelArgument
 from trisplit.errors import RequestProblem, UnknownName
 
 if TYPE_CHECKING:
-    from trisplit.cli.engines import Settings
+    from trisplit.cli.settings import Settings
     from trisplit.mesh.overlap import Early, Limit, OverlapVerdict
     from trisplit.mesh.shadow import Shadow
     from trisplit.models.model import Model
@@ -53,10 +53,10 @@ def overlap(
     as_json: AsJson = False,
 ) -> None:
     """Judge whether a layer's attention may start before the layer before it is done."""
-    from trisplit.cli.engines import settings
     from trisplit.cli.names import find_model
     from trisplit.cli.overlap import layers_typed
     from trisplit.cli.printing import print_result
+    from trisplit.cli.settings import settings
     from trisplit.mesh.record import record_of, refuse_record, write_record
     from trisplit.models.model import open_model
 

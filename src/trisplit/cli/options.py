@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from trisplit.cli.engines import Settings
+    from trisplit.cli.settings import Settings
     from trisplit.mesh.trust import Trust
     from trisplit.models.sampling import Sampling
 
@@ -80,10 +80,24 @@ class Running:
             "`gate overlap --out`. Answers may differ; not with `up`.",
         ),
     ] = "none"
+    speculate: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|none|DRAFT",
+            help="Guess ahead in a mesh: ngram, twin:int8, twin:FOLDER, model:NAME. auto does where legs are "
+            "longer than 2 ms. Answers are the same.",
+        ),
+    ] = "auto"
+    drafts_go: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|stream|rounds[:K]", help="How guesses are sent: one by one, or K in a frame."
+        ),
+    ] = "auto"
 
     def settings(self, trusting: Trusting) -> Settings:
         """The same, checked."""
-        from trisplit.cli.engines import settings
+        from trisplit.cli.settings import settings
 
         return settings(**asdict(self), **asdict(trusting))
 

@@ -13,6 +13,7 @@ from trisplit.cli.progress import bars
 from trisplit.errors import RequestProblem
 from trisplit.mesh.batching import BatchVerdict
 from trisplit.mesh.client import Client, client
+from trisplit.mesh.drafting import Gain
 from trisplit.mesh.facts import StationFacts
 from trisplit.mesh.trust import Trust
 from trisplit.models.generation import Request
@@ -87,6 +88,7 @@ async def _answered(mesh: Client, question: Question, *, aloud: bool) -> Answere
         ms_per_token=end.ms_per_token,
         tok_per_s=1e3 / end.ms_per_token if end.ms_per_token else None,
         identity_withheld=now.mixed or None,
+        drafts=Gain(**structs.asdict(end.drafts)) if end.drafts else None,
     )
 
 

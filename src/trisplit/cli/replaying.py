@@ -14,7 +14,7 @@ from trisplit.cache.key import Impure, Key, key_of
 from trisplit.cache.recall import Stopwatch, recall, remember
 from trisplit.cache.store import Store, open_store
 from trisplit.cli.answered import Answered
-from trisplit.cli.engines import Settings
+from trisplit.cli.settings import Settings
 from trisplit.errors import RequestProblem
 from trisplit.machine import free_cores
 from trisplit.models import decoder

@@ -8,10 +8,11 @@ import signal
 import ssl
 from typing import Final
 
-from trisplit.cli.engines import Settings, meshed
+from trisplit.cli.engines import meshed
 from trisplit.cli.names import find_model
 from trisplit.cli.progress import bars
 from trisplit.cli.reported import announce
+from trisplit.cli.settings import Settings
 from trisplit.errors import PeerProblem, UnknownName
 from trisplit.machine import cpu_kind
 from trisplit.mesh.address import Address, host_and_port
@@ -66,7 +67,9 @@ async def hold_up(
     try:
         async with meshed(model, where) as mesh:
             about = About(model=name, dtype=where.dtype, context=mesh.context, threads=mesh.threads)
-            daemon = Daemon(mesh.coordinator, tokenizer, about, most_waiting=most_waiting)
+            daemon = Daemon(
+                mesh.coordinator, tokenizer, about, most_waiting=most_waiting, drafting=mesh.drafting
+            )
             await _set_batches(daemon, mesh.coordinator, batch)
             front.daemon = daemon
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, daemon.end)

@@ -8,10 +8,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 
-from trisplit.cli.engines import Engine, Settings, engine
+from trisplit.cli.engines import Engine, engine
 from trisplit.cli.names import find_model
+from trisplit.cli.settings import Settings
 from trisplit.errors import RequestProblem, UnknownName
 from trisplit.models.generation import Generation, Request
 from trisplit.models.model import open_model
@@ -56,10 +57,11 @@ class Conversation:
             await self._engine.start()
         self._held = self._held[:kept]
         with _ctrl_c() as pressed:
-            async for piece in self._engine.generate(answer):
-                print(piece.text, end="", flush=True)
-                if pressed():
-                    break
+            async with aclosing(self._engine.generate(answer)) as pieces:
+                async for piece in pieces:
+                    print(piece.text, end="", flush=True)
+                    if pressed():
+                        break
         print(flush=True)
         # The last token was sampled but never fed: nothing is held of it.
         self._held = [*ids, *answer.token_ids[:-1]]

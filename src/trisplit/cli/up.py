@@ -68,7 +68,7 @@ def up(
     import uvloop
 
     from trisplit.cli import serving
-    from trisplit.cli.engines import ORDERS
+    from trisplit.cli.settings import ORDERS
     from trisplit.mesh.room import parse_size
     from trisplit.mesh.trust import station_tls
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from statistics import median
+from typing import Final
 
 from trisplit.errors import PeerProblem, Problem, RequestProblem
 from trisplit.mesh.ahead import refuse_with_failover
 from trisplit.mesh.facts import StationFacts, of_stations, of_this_process
 from trisplit.mesh.membership import ANSWER_DEADLINE_S, Membership
-from trisplit.mesh.peers import SILENCE_S, Loss, Peers, StationLost
+from trisplit.mesh.peers import SILENCE_S, Loss, Peer, Peers, StationLost
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.pushing import How, Progress, Stock, Weights
 from trisplit.mesh.recovery import Recovered, Recovery
@@ -26,7 +29,9 @@ from trisplit.models.generation import Generation, Piece
 from trisplit.models.model import Model
 from trisplit.models.session import Floats
 from trisplit.wire.frame import DECODED, SAME_VERSION, Activation
-from trisplit.wire.messages import Close, Closed, Open, Opened
+from trisplit.wire.messages import Ask, Close, Closed, Facts, Open, Opened
+
+QUESTIONS: Final = 5  # of which the quickest answer tells how far a station is
 
 
 class Coordinator:
@@ -124,6 +129,18 @@ class Coordinator:
                 yield step
         await self._members.join()
         self._trips.whole.set()
+
+    async def leg_ms(self) -> float:
+        """One way over the wire to a station, in the middle: half of the quickest answer to a question."""
+        return 1e3 * median(await asyncio.gather(*map(self._quickest_s, self._members.present))) / 2
+
+    async def _quickest_s(self, peer: Peer) -> float:
+        took_s: list[float] = []
+        for _ in range(QUESTIONS):
+            asked_s = time.monotonic()
+            await self._members.peers.ask(peer, Ask(), Facts, ANSWER_DEADLINE_S)
+            took_s.append(time.monotonic() - asked_s)
+        return min(took_s)
 
     async def facts(self, *, silent: bool = False) -> list[StationFacts]:
         """What each station holds and does now; see `of_stations`."""
@@ -247,13 +264,10 @@ class Coordinator:
         self, stream: Stream, answer: Generation, speculate: Speculate | None = None
     ) -> AsyncGenerator[Piece, None]:
         """Runs an answer to its end, piece by piece; drafted ahead if told how. Its tokens are the same."""
-        if speculate is not None:
-            async with aclosing(self.speculation(stream, answer, speculate).pieces()) as drafted:
-                async for piece in drafted:
-                    yield piece
-        elif self.ends is None:
-            async with aclosing(self._round(stream, answer)) as chosen:
-                async for piece in chosen:
+        if speculate is not None or self.ends is None:
+            there = self.speculation(stream, answer, speculate).pieces() if speculate else None
+            async with aclosing(there or self._round(stream, answer)) as pieces:
+                async for piece in pieces:
                     yield piece
         while not answer.finished:
             decoded = bool(answer.token_ids)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import statistics
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from msgspec import structs
@@ -17,6 +15,7 @@ from msgspec import structs
 from trisplit.errors import PeerProblem, Problem, RequestProblem
 from trisplit.mesh.batching import BatchGate
 from trisplit.mesh.coordinator import Coordinator
+from trisplit.mesh.drafting import DraftedAnswer, Drafting, Gain, usual_ms
 from trisplit.mesh.facts import mixed
 from trisplit.mesh.line import Line
 from trisplit.mesh.link import Link
@@ -31,6 +30,7 @@ from trisplit.wire.messages import Bye, Fault, Pong
 from trisplit.wire.questions import (
     Answered,
     BatchReport,
+    DraftReport,
     End,
     Judge,
     Judged,
@@ -71,7 +71,10 @@ class Daemon:
         about: About,
         *,
         most_waiting: int = MOST_WAITING,
+        drafting: Drafting | None = None,
     ) -> None:
+        """`drafting` says how answers are drafted, if they are."""
+        self._drafting = drafting
         self._coordinator, self._tokenizer, self._about = coordinator, tokenizer, about
         self._line = Line(coordinator.sessions, most_waiting)
         self._gate = BatchGate(coordinator, tokenizer, about.context, self._line, self._stream)
@@ -160,12 +163,14 @@ class Daemon:
                 link.send(Waiting(ahead))
             times_s = [time.monotonic()]
             async with self._stream() as stream:
-                async for piece in self._coordinator.generate(stream, answer):
-                    times_s.append(time.monotonic())
-                    link.send(Token(piece.token_id, piece.text))
-                    _drop_if_deaf(link)
+                drafted = DraftedAnswer(self._coordinator, stream, answer, self._drafting)
+                async with aclosing(drafted.pieces()) as pieces:
+                    async for piece in pieces:
+                        times_s.append(time.monotonic())
+                        link.send(Token(piece.token_id, piece.text))
+                        _drop_if_deaf(link)
         self._answered += 1
-        return _answered(answer, asked_s, times_s)
+        return _answered(answer, asked_s, times_s, drafted.gain)
 
     async def _judge(self, link: Link, order: Judge) -> Judged:
         """Measures batched sends for a client, telling it how far it is."""
@@ -280,14 +285,14 @@ def _request(question: Question, tokenizer: Tokenizer) -> Request:
     return wish.request(tokenizer)
 
 
-def _answered(answer: Generation, asked_s: float, times_s: Sequence[float]) -> Answered:
+def _answered(answer: Generation, asked_s: float, times_s: Sequence[float], gain: Gain | None) -> Answered:
     """The last word of an answer that was asked for, begun, and continued at these times."""
     assert answer.finished is not None
-    gaps_ms = [1e3 * (b - a) for a, b in pairwise(times_s[1:])]
     return Answered(
         finish_reason=answer.finished,
         prompt_tokens=len(answer.request.prompt_ids),
         waited_ms=1e3 * (times_s[0] - asked_s),
         first_token_ms=1e3 * (times_s[1] - times_s[0]),
-        ms_per_token=statistics.median(gaps_ms) if gaps_ms else None,
+        ms_per_token=usual_ms(times_s[1:], drafted=gain is not None),
+        drafts=DraftReport(**asdict(gain)) if gain else None,
     )

@@ -162,7 +162,7 @@ def _refusal(stream: int, flags: int, rows: int, dtype: int, length: int, route:
         return f"stream {LINK}, which is the link itself"
     if flags & ~_KNOWN_FLAGS:
         return f"unknown flags {flags:#04x}"
-    if flags & DECODED and rows != 1:
+    if flags & (DECODED | DRAFTED) and rows != 1:
         return f"{rows} rows of one decoded token"
     item_bytes = _ITEM_BYTES.get(dtype)
     if item_bytes is None:

@@ -50,6 +50,15 @@ class Token(Word, frozen=True):
     text: LongText
 
 
+class DraftReport(Part, frozen=True):
+    """Guesses of a draft that were judged, and a token's whole trip, where one was seen."""
+
+    draft: Text
+    right: U32
+    wrong: U32
+    trip_ms: Milliseconds | None
+
+
 class Answered(Word, frozen=True):
     """The answer is whole; times as the mesh saw them, `ms_per_token` the median after the first token."""
 
@@ -58,6 +67,7 @@ class Answered(Word, frozen=True):
     waited_ms: Milliseconds
     first_token_ms: Milliseconds
     ms_per_token: Milliseconds | None
+    drafts: DraftReport | None
 
 
 class Report(Word, frozen=True):
