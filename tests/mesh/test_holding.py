@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from trisplit.errors import PeerProblem
 from trisplit.mesh.flow import Flow
 from trisplit.mesh.group import LoadedGroup
 from trisplit.mesh.holding import Held
+from trisplit.mesh.runner import Runner
 from trisplit.models.config import Stage, layer_stages
 from trisplit.models.model import Model, open_model
 from trisplit.models.session import Row, StageSession, Tracks
@@ -158,6 +162,54 @@ def test_frames_of_a_closed_stream_are_dropped(model: Model) -> None:
     here.close(STREAM)
     assert run(here, frame(rows(model, 1))) == []
     here.close(STREAM)
+
+
+def test_what_runs_while_its_stream_is_closed_touches_no_other(model: Model) -> None:
+    """The run may be in a thread: it goes on with the slot it began with."""
+    here, x = held(model), rows(model, 12)
+    here.open(8)
+    run(here, frame(x[:3]))
+    run(here, frame(x[:10], stream=8))
+    here.take(frame(x[3:4], position=3))
+    works = here.next()
+    here.close(STREAM)
+    with pytest.raises(PeerProblem, match="do not follow 0"):  # nobody minds: it is void
+        here.run(works)
+    assert works[0].is_void
+    left = run(here, frame(x[10:11], position=10, stream=8))
+    alone = held(model)
+    run(alone, frame(x[:10]))
+    expected = run(alone, frame(x[10:11], position=10))
+    assert [on.payload for on in left] == [on.payload for on in expected]
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_what_could_not_run_of_a_closed_stream_is_no_failure(model: Model, others: bool) -> None:
+    here, x, sent, failed = held(model), rows(model, 8), list[Activation](), list[Exception]()
+
+    async def close_under_a_run() -> None:
+        go_on = threading.Event()
+        with ThreadPoolExecutor(1) as worker:
+            runner = Runner(here, worker, sent.append, lambda _: None, lambda error, _: failed.append(error))
+            worker.submit(go_on.wait)
+            here._ms_a_row.update(
+                dict.fromkeys(((0, False), (0, True)), 1e6)
+            )  # so long that it takes a thread
+            for position, stream in [(3, STREAM), *([(3, 8)] if others else [])]:
+                runner.take(frame(x[3:4], position=position, stream=stream))
+            await asyncio.sleep(0)  # the run is under way by now
+            here.close(STREAM)
+            go_on.set()
+            while runner.is_running:
+                await asyncio.sleep(0.001)
+
+    run(here, frame(x[:3]))
+    if others:
+        here.open(8)
+        run(here, frame(x[:3], stream=8))
+    asyncio.run(close_under_a_run())
+    assert failed == []
+    assert {said.stream for said in sent} == ({8} if others else set())
 
 
 def test_what_streams_have_filled_is_free_when_they_are_closed(model: Model) -> None:

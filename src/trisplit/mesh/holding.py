@@ -99,7 +99,7 @@ class Held:
         if stream is not None:
             for group in self.groups.values():
                 group.tracks.free(stream.slot)
-            stream.slot = -1
+            stream.is_closed = True
             self.turns.forget_void()
 
     def adopt(self, others: Held) -> None:

@@ -36,9 +36,14 @@ class Guess:
 
 @dataclass(slots=True)
 class Stream:
-    """One sequence on this station: its slot, and rows waiting for their other half."""
+    """One sequence on this station: its slot, and rows waiting for their other half.
+
+    Rows that a thread runs while the stream is closed go on in its slot. Whoever has it next runs behind them
+    and begins at its first position.
+    """
 
     slot: int
+    is_closed: bool = False
     halves: dict[tuple[int, int, bool], deque[Floats]] = field(default_factory=dict)
     epoch: int = 0
     tail: Tail | None = None
@@ -155,4 +160,4 @@ class Work:
     def is_void(self) -> bool:
         """Whether nobody wants it any more; a rewrite is wanted as long as its keys are."""
         is_late = self.said.epoch < self.stream.epoch and self.step != "rewrite"
-        return is_late or self.stream.slot < 0
+        return is_late or self.stream.is_closed

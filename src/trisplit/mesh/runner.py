@@ -33,15 +33,15 @@ class Runner:
         """
         self._held, self._worker = held, worker
         self._send, self._tell, self._failed = send, tell, failed
-        self._is_running = False  # or about to
+        self.is_running = False  # or about to be
         self._is_over = False
 
     def take(self, said: Activation) -> None:
         """A frame has come. PeerProblem when it makes no sense."""
         self._held.take(said)
-        if self._is_running:
+        if self.is_running:
             return
-        self._is_running = True
+        self.is_running = True
         if len(self._held.streams) > 1:
             self._soon()
         else:  # nothing can come that would run with it
@@ -57,12 +57,15 @@ class Runner:
     def _run(self) -> None:
         works = [] if self._is_over else self._held.next()
         if not works:
-            self._is_running = False
+            self.is_running = False
         elif works[0].said.rows == 1 and self._held.expected_ms(works) < SHORT_MS:
             self._finish(works, partial(self._held.run, works))
         else:
-            running = asyncio.get_running_loop().run_in_executor(self._worker, self._held.run, works)
-            running.add_done_callback(lambda done: self._finish(works, done.result))
+            self._in_thread(works)
+
+    def _in_thread(self, works: Sequence[Work]) -> None:
+        running = asyncio.get_running_loop().run_in_executor(self._worker, self._held.run, works)
+        running.add_done_callback(lambda done: self._finish(works, done.result))
 
     def _finish(self, works: Sequence[Work], result: Callable[[], list[Activation | Fence]]) -> None:
         """Sends on what a run has left, and sees to the next."""
@@ -71,7 +74,12 @@ class Runner:
                 if not self._is_over:
                     self._leave(on)
         except Exception as error:  # of ours, of a sender, or the engine's own: out of memory, above all
-            self._failed(error, works[0].said)
+            wanted = [work for work in works if not work.is_void]
+            if len(wanted) == len(works):
+                self._failed(error, works[0].said)
+            elif wanted and not self._is_over:  # a stream that was closed meanwhile has stopped the others
+                self._in_thread(wanted)
+                return
         self._soon()  # not now: what we have sent to ourselves would keep the loop from everybody else
 
     def _leave(self, on: Activation | Fence) -> None:
