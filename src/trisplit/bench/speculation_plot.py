@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _COLOURS: Final = {"plain": PINK, "rounds": ORANGE, "stream": BLUE}
 _STYLES: Final = {"novel": "-", "draftable": "--"}
+_WORDS: Final = {"novel": "solid", "draftable": "dashed"}
 
 
 def draw_rates(rows: Sequence[SpeculationRow], path: Path, *, title: str) -> None:
@@ -24,11 +25,12 @@ def draw_rates(rows: Sequence[SpeculationRow], path: Path, *, title: str) -> Non
     """
     coolest = min(row.temperature for row in rows)
     rows = [row for row in rows if row.prompt == "median" and row.temperature == coolest]
-    subtitle = f"tokens per second, median over the prompts, best draft, temperature {coolest:g}"
+    kinds = ", ".join(f"{_WORDS[kind]} {kind}" for kind in dict.fromkeys(row.prompts for row in rows))
+    subtitle = f"tokens per second, median over the prompts, best draft, temperature {coolest:g}; {kinds}"
     with picture(path, title, subtitle, height_in=4.6) as axes:
         for mode in dict.fromkeys(row.mode for row in rows):
             for kind in dict.fromkeys(row.prompts for row in rows):
-                _draw(axes, best(rows, mode, kind))
+                _draw(axes, best(rows, mode, kind), label="" if kind != rows[0].prompts else mode)
         first = best(rows, "plain", rows[0].prompts)
         floor = [row.serial_floor_tok_per_s for row in first]
         lengths = [row.one_way_ms for row in first]
@@ -38,6 +40,7 @@ def draw_rates(rows: Sequence[SpeculationRow], path: Path, *, title: str) -> Non
         axes.plot(lengths, full, color=INK, linewidth=1, linestyle="-.", label="bottleneck")
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
         axes.grid(axis="y", color=FAINT, linewidth=0.6)
         axes.set_xticks(lengths)
         axes.set_xlabel("ms one way", loc="right")
@@ -52,7 +55,7 @@ def best(rows: Sequence[SpeculationRow], mode: str, kind: str) -> list[Speculati
     return [*quickest.values()]
 
 
-def _draw(axes: Axes, rows: Sequence[SpeculationRow]) -> None:
+def _draw(axes: Axes, rows: Sequence[SpeculationRow], *, label: str) -> None:
     mode, kind = rows[0].mode, rows[0].prompts
     axes.plot(
         [row.one_way_ms for row in rows],
@@ -61,5 +64,5 @@ def _draw(axes: Axes, rows: Sequence[SpeculationRow]) -> None:
         linestyle=_STYLES[kind],
         marker="o",
         markersize=4,
-        label=f"{mode}, {kind}",
+        label=label,
     )
