@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import math
 import os
+import time
 import tracemalloc
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trisplit.errors import PeerProblem, RequestProblem
+from trisplit.mesh import fetching
 from trisplit.mesh.fetching import FILES_AT_ONCE, PIECE_BYTES, Pace, Supplier, fetch
 from trisplit.models.receiving import Receiving
 from trisplit.models.shelf import file_of, shelf
@@ -190,7 +192,7 @@ class Many(Coordinator):
         assert self.owed.take(piece) == ""
         return piece
 
-    def send_all(self) -> None:
+    async def all_of_them(self) -> None:
         """All files at once."""
 
         async def one(supplier: Supplier, digest: bytes) -> None:
@@ -199,11 +201,11 @@ class Many(Coordinator):
                 async for _ in coming:
                     pass
 
-        async def all_of_them() -> None:
-            async with Supplier(self.hear, self.say) as supplier:
-                await asyncio.gather(*(one(supplier, digest) for digest in self.contents))
+        async with Supplier(self.hear, self.say) as supplier:
+            await asyncio.gather(*(one(supplier, digest) for digest in self.contents))
 
-        asyncio.run(all_of_them())
+    def send_all(self) -> None:
+        asyncio.run(self.all_of_them())
 
 
 def some_files() -> dict[bytes, bytes]:
@@ -302,3 +304,33 @@ def test_receiving_takes_the_memory_of_a_few_pieces() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 16 * PIECE_BYTES
+
+
+def test_what_a_thread_opens_after_all_was_given_up_is_closed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Receiving] = []
+    closed: list[Receiving] = []
+
+    class Slow(Receiving):
+        def __init__(self, digest: str, n_bytes: int) -> None:
+            time.sleep(0.2)
+            super().__init__(digest, n_bytes)
+            opened.append(self)
+
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    monkeypatch.setattr(fetching, "Receiving", Slow)
+
+    async def ends_meanwhile() -> None:
+        coordinator = Many(some_files())
+        sending = asyncio.create_task(coordinator.all_of_them())
+        await asyncio.sleep(0.1)
+        assert not sending.done()
+        assert not opened
+
+    asyncio.run(ends_meanwhile())
+    assert len(opened) == FILES_AT_ONCE
+    assert set(map(id, closed)) == set(map(id, opened))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
-from trisplit.errors import PeerProblem, RequestProblem
+from trisplit.errors import PeerProblem
 from trisplit.models.receiving import Receiving
 from trisplit.wire.messages import FileSpec, Offer, Piece, Want
 from trisplit.wire.owed import MOST_WANTS
@@ -144,17 +143,22 @@ async def fetch(supplier: Supplier, spec: FileSpec, what: str) -> AsyncGenerator
 @asynccontextmanager
 async def _receiving(digest: str, n_bytes: int) -> AsyncGenerator[Receiving, None]:
     """Opens it in a thread, for what is there is gone over; closes it, also when given up meanwhile."""
-    opening = asyncio.ensure_future(asyncio.to_thread(Receiving, digest, n_bytes))
+    # No task: a loop that ends cancels those, and then nobody closes what the thread has opened.
+    opening = asyncio.get_running_loop().run_in_executor(None, Receiving, digest, n_bytes)
     try:
         coming = await asyncio.shield(opening)
     except asyncio.CancelledError:
-        with contextlib.suppress(RequestProblem):
-            (await opening).close()
+        opening.add_done_callback(_close)
         raise
     try:
         yield coming
     finally:
         coming.close()
+
+
+def _close(opened: asyncio.Future[Receiving]) -> None:
+    if not opened.cancelled() and opened.exception() is None:
+        opened.result().close()
 
 
 async def _pull(supplier: Supplier, spec: FileSpec, coming: Receiving) -> AsyncGenerator[int, None]:
