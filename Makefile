@@ -65,12 +65,13 @@ mesh_run := bench mesh smollm2
 dtypes_run := bench dtypes smollm2
 int4_run := bench int4 smollm2 --rotate 1 --methods nearest,searched,blocks,propagated,fitted --threads 2
 draft_run := bench draft smollm2 --draft ngram,twin:int8,twin:int4
-# Each answer is ended after a while: a plain one at 50 ms would take over a minute.
-speculated := bench speculation smollm2 --stations 6 --most-s 4
-speculation_run := $(speculated) --one-way-ms 5,20,50 --temperature 0 --tokens 192 --plot docs/speculation.svg
-speculation-warm_run := $(speculated) --one-way-ms 20,50 --temperature 0.8 --tokens 192 --prompts novel --k 8
-speculation-int8_run := $(speculated) --one-way-ms 50 --temperature 0 --prompts draftable --dtype int8 \
-	--drafts ngram,twin:int4 --k 8
+# Each answer is ended after a while: a plain one of 192 tokens at 50 ms would take over a minute.
+speculated := bench speculation smollm2 --stations 6 --tokens 192 --most-s 8
+speculation_run := $(speculated) --drafts twin:int8 --one-way-ms 5,20,50 --temperature 0 --plot docs/speculation.svg
+speculation-ngram_run := $(speculated) --drafts ngram,auto --modes stream --one-way-ms 50 --temperature 0 --prompts draftable
+speculation-warm_run := $(speculated) --drafts twin:int8 --one-way-ms 50 --temperature 0.8 --prompts novel --k 8
+speculation-int8_run := $(speculated) --drafts ngram,twin:int4 --one-way-ms 50 --temperature 0 --prompts draftable \
+	--dtype int8 --modes stream
 memory_run := bench memory smollm2 --dtype f32,int8,int4
 wire_run := bench wire
 failover_run := bench failover smollm2
@@ -88,7 +89,7 @@ prefill_run := bench prefill smollm2 --prompt 2000 --stations 6 --one-way-ms 20 
 prefill-waiting_run := bench prefill --stage-ms 5,5,5 --layers 30 --width 576 --prompt 2000 --stations 6 --one-way-ms 20 --rounds 1
 batch_run := gate batch smollm2 --stations 6 --sessions 8 --topology ring
 RULERS := decode mesh dtypes int4 draft memory wire failover ladder thirds-ring layers-6 levers ahead overlap uneven origin sessions \
-	prefill prefill-waiting batch speculation speculation-warm speculation-int8
+	prefill prefill-waiting batch speculation speculation-ngram speculation-warm speculation-int8
 
 bench: peers
 	for ruler in $(RULERS); do $(MAKE) --no-print-directory bench-$$ruler || exit 1; done

@@ -19,6 +19,8 @@ from trisplit.wire.frame import DECODED, DRAFTED, ROW_BY_ROW
 
 Mode = Literal["auto", "stream", "rounds"]
 
+FIRST_WINDOW: Final = 16
+"""Guesses under way before anything is measured: what six stations 50 ms apart hold."""
 RECONSIDER_EVERY: Final = 16
 """Tokens between thoughts about whether another way of drafting would be quicker."""
 
@@ -64,7 +66,7 @@ class Speculation:
         self._watched: int | None = None  # a guess that was not sent
         self._watch_every = self._until_watch = WATCH_EVERY
         self.was_hit = False  # the last id that came was guessed rightly
-        self.pace = Pace(first_window=trips.members.plan.legs_per_token + 2)
+        self.pace = Pace(first_window=FIRST_WINDOW)
 
     @property
     def ahead(self) -> int:

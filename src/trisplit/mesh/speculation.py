@@ -15,7 +15,7 @@ MOST_AHEAD: Final = 64
 """Guesses under way at once."""
 WORTH: Final = 0.1
 """What a guess must have as its chance to be right, with all before it, to be sent."""
-_HOPE: Final = 0.8
+_HOPE: Final = 0.9
 """The share of right guesses that is believed in before any was judged."""
 _MEMORY: Final = 32.0
 """Judged guesses after which an older one counts for a third."""
