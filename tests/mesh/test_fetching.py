@@ -306,9 +306,7 @@ def test_receiving_takes_the_memory_of_a_few_pieces() -> None:
     assert peak < 16 * PIECE_BYTES
 
 
-def test_what_a_thread_opens_after_all_was_given_up_is_closed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_thread_opens_after_all_was_given_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Receiving] = []
     closed: list[Receiving] = []
 
