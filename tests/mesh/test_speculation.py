@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from trisplit.errors import OwnProblem
 from trisplit.mesh.speculation import (
+    FULLER,
     MOST_AHEAD,
     ROUNDS,
     WORTH,
@@ -65,13 +66,13 @@ def test_trips_and_gaps_are_told_apart() -> None:
     pace = paced("." + "mhhhh.hh" * 4)
     assert pace.trip_s == pytest.approx(TRIP_S)
     assert pace.gap_s == pytest.approx(GAP_S)
-    assert pace.filling == math.ceil(TRIP_S / GAP_S) + 2
+    assert pace.filling == math.ceil(FULLER * TRIP_S / GAP_S) + 2
     assert (pace.hits, pace.misses) == (24, 4)
 
 
 def test_the_window_fills_the_pipe_while_guesses_are_good() -> None:
     assert Pace(first_window=8).window == 8
-    assert paced("." + "h" * 60).window == 18
+    assert paced("." + "h" * 60).window == 26
     assert paced("." + "m" * 60).window == 0
     assert 0 < paced("." + "hm" * 60).window < 8
 

@@ -15,6 +15,7 @@ MOST_AHEAD: Final = 64
 """Guesses under way at once."""
 WORTH: Final = 0.1
 """What a guess must have as its chance to be right, with all before it, to be sent."""
+FULLER: Final = 1.5
 _HOPE: Final = 0.9
 """The share of right guesses that is believed in before any was judged."""
 _MEMORY: Final = 32.0
@@ -133,19 +134,20 @@ class Pace:
 
     @property
     def window(self) -> int:
-        """How many guesses may be under way: as many as fill the pipe, while each is likely enough.
-
-        A pipe that is not full yet shows gaps that grow shorter with every guess more, so it is always
-        tried with two beyond what they say.
-        """
+        """How many guesses may be under way: as many as fill the pipe, while each is likely enough."""
         return min(self.filling, likely_run(self._share), MOST_AHEAD)
 
     @property
     def filling(self) -> int:
-        """How many ids are under way in a full pipe, and two more."""
+        """How many ids are under way in a full pipe, and half as many more.
+
+        In one that is not full a trip takes as long and gaps grow shorter with every guess more. So it is
+        always tried with more than they say, and by a share: trips take longer where others are under way,
+        and what was measured is one alone. What waits at a station then passes it together.
+        """
         if self.trip_s is None or self.gap_s is None:
             return self.first_window
-        return math.ceil(self.trip_s / max(self.gap_s, 1e-4)) + 2
+        return math.ceil(FULLER * self.trip_s / max(self.gap_s, 1e-4)) + 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
