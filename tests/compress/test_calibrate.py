@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.tiny import build
-from trisplit.compress.calibrate import PASSAGE_TOKENS, Moments, Stream, calibrate, passages_of
+from trisplit.compress.calibrate import Moments, Stream, calibrate
+from trisplit.compress.passages import PASSAGE_TOKENS, passages_of
 from trisplit.errors import CheckpointProblem, RequestProblem
 from trisplit.models.config import Stage, layer_stages
 from trisplit.models.layout import Matrix, layout

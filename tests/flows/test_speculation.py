@@ -75,7 +75,7 @@ async def drafted(mesh: Coordinator, answer: Generation, how: Speculate) -> list
     """An answer from its opening to its close."""
     stream = await mesh.open()
     async with asyncio.timeout(PATIENCE_S):
-        async for _ in mesh.generate(stream, answer, how):
+        async for _ in mesh.speculation(stream, answer, how).pieces():
             pass
     await mesh.close(stream)
     return answer.token_ids
@@ -141,7 +141,7 @@ def test_what_ends_an_answer_ends_it_in_the_middle_of_an_epoch(
                 pass
             for mode in MODES:
                 draft = Right([*PROMPT, *whole])  # goes on past the end
-                spec = Speculate(draft=draft, mode=mode, k=8, window=8)
+                spec = Speculate(draft=draft, mode=mode, k=8)
                 by_id, by_text = asked(SAMPLED, eos=tenth), asked(SAMPLED, stop=f" {tenth}")
                 for answer in (by_id, by_text):
                     assert await drafted(mesh, answer, spec) == whole[:10]
@@ -175,7 +175,7 @@ def test_a_conversation_is_drafted_turn_by_turn(tiny: Tiny, stations: Mapping[st
                 answer = turn(ids, kept)
                 draft = Alternating([*ids, *truth.token_ids, 5, 6, 7], model.config.vocab, right=4)
                 spec = Speculate(draft=draft, mode=MODES[number % 2], k=4)
-                async for _ in mesh.generate(stream, answer, spec):
+                async for _ in mesh.speculation(stream, answer, spec).pieces():
                     pass
                 assert answer.token_ids == truth.token_ids
                 kept = len(ids) + 7  # less than is there, so that it is a rewind
@@ -285,7 +285,8 @@ async def killed_under(
     if at == 0:
         fleet.kill(deaths.pop(0))
     async with asyncio.timeout(PATIENCE_S):
-        async for _ in fleet.mesh.generate(stream, answer, Speculate(draft=draft, mode=mode, k=4)):
+        how = Speculate(draft=draft, mode=mode, k=4)
+        async for _ in fleet.mesh.speculation(stream, answer, how).pieces():
             if dying := deaths.pop(len(answer.token_ids), ""):
                 fleet.kill(dying, signal.SIGKILL)
     await fleet.mesh.close(stream)

@@ -87,8 +87,8 @@ def _calibration(
 ) -> tuple[Calibration, int]:
     """What the model is given by a text, and how many tokens of it there are; RequestProblem for encoders."""
     from trisplit.cli.texts import read_texts
-    from trisplit.compress.calibrate import passages_of
     from trisplit.compress.given import calibrated
+    from trisplit.compress.passages import passages_of
 
     if anatomy.model is None:
         raise RequestProblem("only decoders can read a text here", fix="leave --calibrate out")

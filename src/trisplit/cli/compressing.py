@@ -70,8 +70,8 @@ def compress(
     from trisplit.cli.texts import read_texts
     from trisplit.compress import pipeline
     from trisplit.compress.anatomy import dissect
-    from trisplit.compress.calibrate import passages_of
     from trisplit.compress.gates import limits
+    from trisplit.compress.passages import passages_of
     from trisplit.compress.recipe import recipe_named
 
     chosen, wanted = recipe_named(recipe, keep), limits(gate)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from trisplit.cli.names import find_model
-from trisplit.cli.overlap import NONE
 from trisplit.cli.progress import bars
 from trisplit.cli.settings import Settings
 from trisplit.mesh.drafting import Drafting, way_of_drafts
@@ -18,26 +17,23 @@ LONG_LEG_MS: Final = 2.0
 
 def source_asked(model: Model, s: Settings, context: int) -> Source | None:
     """The drafts that a person has named; Problems for what cannot be. Nothing is loaded yet."""
-    return None if s.speculate in ("auto", "none") else _source(model, s, context)
+    return _source(model, s, context) if s.names_draft else None
 
 
 def source_of_itself(model: Model, s: Settings, context: int, leg_ms: float) -> Source | None:
     """What `auto` comes to, one way over the wire being so long."""
-    if s.speculate != "auto" or s.overlap != NONE or leg_ms <= LONG_LEG_MS:
-        return None
-    return _source(model, s, context)
+    return _source(model, s, context) if s.speculate == "auto" and leg_ms > LONG_LEG_MS else None
 
 
 def drafting_for(source: Source | None, s: Settings) -> Drafting | None:
     """These drafts, loaded, with a progress bar; None for none."""
     if source is None:
         return None
-    mode, k = way_of_drafts(s.drafts_go)
-    drafting = Drafting(source=source, mode=mode, k=k)
     with bars() as show:
-        for _ in show.over(drafting.load(), f"draft {source.name}", source.steps):
+        for _ in show.over(source.load(), f"draft {source.name}", source.steps):
             pass
-    return drafting
+    mode, k = way_of_drafts(s.drafts_go)
+    return Drafting(source=source, mode=mode, k=k)
 
 
 def _source(model: Model, s: Settings, context: int) -> Source:

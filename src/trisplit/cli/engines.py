@@ -14,7 +14,7 @@ from trisplit.cli.progress import bars
 from trisplit.cli.settings import Settings
 from trisplit.errors import RequestProblem
 from trisplit.machine import free_cores
-from trisplit.mesh.ahead import overlapping, refuse_with_failover
+from trisplit.mesh.ahead import overlapping, refuse_with_drafts, refuse_with_failover
 from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.distances import Distances
@@ -198,6 +198,8 @@ def _planned(model: Model, s: Settings, context: int, seen: Distances | None) ->
         drawn = ordered(model, rooms, seen, dtype=s.dtype, context=tokens, **how)
     drawn = overlapping(drawn, ahead_typed(s.overlap, model.config.layers, model, s.dtype))
     refuse_with_failover(drawn, recovers=s.recovers)
+    if s.names_draft:
+        refuse_with_drafts(drawn)
     return replace(drawn, spares=(*drawn.spares, *names[count:]))
 
 
@@ -223,7 +225,8 @@ async def loaded(
             async for step in load:
                 what = f"{size(step.done_bytes)} of {size(step.total_bytes)}, {step.what}"
                 show.advance(f"station {step.station}", step.done_bytes, step.total_bytes, what)
-        source = source or source_of_itself(model, s, context, await coordinator.leg_ms())
+        if source is None and drawn.ahead is None:
+            source = source_of_itself(model, s, context, await coordinator.leg_ms())
         drafting = drafting_for(source, s)
         yield Mesh(coordinator, context, threads, overlap_in(drawn, s.overlap), drafting)
 

@@ -82,6 +82,11 @@ class Settings:
         return names
 
     @property
+    def names_draft(self) -> bool:
+        """Whether a person has named a draft, to be used whatever the links are."""
+        return self.speculate not in ("auto", "none")
+
+    @property
     def limits(self) -> dict[str, int | None]:
         """What each station offers, in bytes. RequestProblem when limits and stations are not as many."""
         names, limits = self.names, self.memory
@@ -145,11 +150,6 @@ def _check_drafts(s: Settings) -> None:
     if kind not in DRAFTS:
         raise UnknownName("draft", kind, DRAFTS)
     way_of_drafts(s.drafts_go)
-    if kind in ("auto", "none"):
-        return
-    if not (s.addresses or s.processes):
+    if s.names_draft and not (s.addresses or s.processes):
         what = f"drafts ({s.speculate}) are for a mesh, and this is one process"
         raise RequestProblem(what, fix="split the model with --stations, or leave --speculate out")
-    if s.overlap != NONE:
-        what = "layers that start ahead and drafts do not go together"
-        raise RequestProblem(what, fix="leave one of --overlap and --speculate out")

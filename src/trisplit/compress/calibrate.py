@@ -7,47 +7,20 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
-from trisplit.compress.passages import Passage, beginning
 from trisplit.compress.reading import Report, silent, told
-from trisplit.errors import CheckpointProblem, RequestProblem
+from trisplit.errors import CheckpointProblem
 from trisplit.models.config import layer_stages
 from trisplit.models.model import Model, context_for
 from trisplit.models.session import Floats, StageSession, Tracks
 from trisplit.models.stage_file import StageFile
 from trisplit.models.stages import given
 from trisplit.models.statistics import About, Doubles, Statistics, open_statistics, writing
-from trisplit.models.tokenizer import Tokenizer
 from trisplit.models.twins import kept_statistics
 from trisplit.models.watching import Watched
 from trisplit.paths import cache_dir
-
-PASSAGE_TOKENS: Final = 512
-
-
-def passages_of(
-    tokenizer: Tokenizer, texts: Sequence[str], tokens: int, longest: int = PASSAGE_TOKENS
-) -> list[Passage]:
-    """Passages of up to `longest` ids, each begun as any text is, `tokens` in all if there are.
-
-    First the beginnings of all texts, then what follows each, so that few tokens still come from many texts.
-    What a text ends with may be shorter. RequestProblem when the texts hold nothing.
-    """
-    begun = beginning(tokenizer)
-    encoded = [tokenizer.encode(text, special=False) for text in texts]
-    step = longest - len(begun)
-    chosen, left = list[Passage](), tokens
-    for at in range(0, max(map(len, encoded), default=0), step):
-        for ids in encoded:
-            if left > 0 and at < len(ids):
-                chosen.append([*begun, *ids[at : at + step]][:left])
-                left -= len(chosen[-1])
-    if not chosen:
-        raise RequestProblem("there is no text to calibrate on", fix="name a text that is not empty")
-    return chosen
 
 
 class Stream:

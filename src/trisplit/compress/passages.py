@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from trisplit.errors import RequestProblem
 from trisplit.models.tokenizer import Tokenizer
 
 Passage = list[int]
+
+PASSAGE_TOKENS: Final = 512
 
 
 def beginning(tokenizer: Tokenizer) -> list[int]:
@@ -45,3 +48,25 @@ def _pieces(begun: Sequence[int], ids: Sequence[int], length: int) -> Iterator[P
     step = length - len(begun)
     for at in range(0, len(ids) - step + 1, step):
         yield [*begun, *ids[at : at + step]]
+
+
+def passages_of(
+    tokenizer: Tokenizer, texts: Sequence[str], tokens: int, longest: int = PASSAGE_TOKENS
+) -> list[Passage]:
+    """Passages of up to `longest` ids, each begun as any text is, `tokens` in all if there are.
+
+    First the beginnings of all texts, then what follows each, so that few tokens still come from many texts.
+    What a text ends with may be shorter. RequestProblem when the texts hold nothing.
+    """
+    begun = beginning(tokenizer)
+    encoded = [tokenizer.encode(text, special=False) for text in texts]
+    step = longest - len(begun)
+    chosen, left = list[Passage](), tokens
+    for at in range(0, max(map(len, encoded), default=0), step):
+        for ids in encoded:
+            if left > 0 and at < len(ids):
+                chosen.append([*begun, *ids[at : at + step]][:left])
+                left -= len(chosen[-1])
+    if not chosen:
+        raise RequestProblem("there is no text to calibrate on", fix="name a text that is not empty")
+    return chosen

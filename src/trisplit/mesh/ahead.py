@@ -30,6 +30,15 @@ def refuse_with_failover(plan: Plan, *, recovers: bool) -> None:
         )
 
 
+def refuse_with_drafts(plan: Plan) -> None:
+    """RequestProblem when layers start ahead in a mesh whose answers are to be drafted."""
+    if plan.ahead is not None:
+        raise RequestProblem(
+            "layers that start ahead and drafts do not go together",
+            fix="do without one of both: layers that start ahead (--overlap), or drafts (--speculate)",
+        )
+
+
 def starting_ahead(plan: Plan, layers: Collection[int], early: Early) -> Plan:
     """The plan whose attentions of these layers start ahead for decoded tokens; none of them: as it was.
 

@@ -8,11 +8,10 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from statistics import median
 from typing import Final
 
-from trisplit.errors import PeerProblem, Problem, RequestProblem
-from trisplit.mesh.ahead import refuse_with_failover
+from trisplit.errors import PeerProblem, Problem
+from trisplit.mesh.ahead import refuse_with_drafts, refuse_with_failover
 from trisplit.mesh.facts import StationFacts, of_stations, of_this_process
 from trisplit.mesh.membership import ANSWER_DEADLINE_S, Membership
 from trisplit.mesh.peers import SILENCE_S, Loss, Peer, Peers, StationLost
@@ -131,16 +130,15 @@ class Coordinator:
         self._trips.whole.set()
 
     async def leg_ms(self) -> float:
-        """One way over the wire to a station, in the middle: half of the quickest answer to a question."""
-        return 1e3 * median(await asyncio.gather(*map(self._quickest_s, self._members.present))) / 2
+        """One way over the wire to a station, in the middle, once each has answered some questions."""
+        await asyncio.gather(*map(self._question, self._members.present))
+        return 1e3 * self._trips.leg_s
 
-    async def _quickest_s(self, peer: Peer) -> float:
-        took_s: list[float] = []
+    async def _question(self, peer: Peer) -> None:
         for _ in range(QUESTIONS):
             asked_s = time.monotonic()
             await self._members.peers.ask(peer, Ask(), Facts, ANSWER_DEADLINE_S)
-            took_s.append(time.monotonic() - asked_s)
-        return min(took_s)
+            peer.note_trip(time.monotonic() - asked_s)
 
     async def facts(self, *, silent: bool = False) -> list[StationFacts]:
         """What each station holds and does now; see `of_stations`."""
@@ -252,21 +250,14 @@ class Coordinator:
     # --- tokens ---
 
     def speculation(self, stream: Stream, answer: Generation, how: Speculate) -> Speculation:
-        """An answer that is drafted ahead. RequestProblem where layers start ahead."""
-        if self.plan.ahead is not None:
-            raise RequestProblem(
-                "layers that start ahead and drafts do not go together",
-                fix="do without one of both: layers that start ahead, or drafts",
-            )
+        """An answer that is drafted ahead, to the same tokens. RequestProblem where layers start ahead."""
+        refuse_with_drafts(self.plan)
         return Speculation(self._trips, stream, answer, how, self._drafting)
 
-    async def generate(
-        self, stream: Stream, answer: Generation, speculate: Speculate | None = None
-    ) -> AsyncGenerator[Piece, None]:
-        """Runs an answer to its end, piece by piece; drafted ahead if told how. Its tokens are the same."""
-        if speculate is not None or self.ends is None:
-            there = self.speculation(stream, answer, speculate).pieces() if speculate else None
-            async with aclosing(there or self._round(stream, answer)) as pieces:
+    async def generate(self, stream: Stream, answer: Generation) -> AsyncGenerator[Piece, None]:
+        """Runs an answer to its end, piece by piece."""
+        if self.ends is None:
+            async with aclosing(self._round(stream, answer)) as pieces:
                 async for piece in pieces:
                     yield piece
         while not answer.finished:

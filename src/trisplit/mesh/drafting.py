@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,10 +24,6 @@ class Drafting:
     source: Source
     mode: Mode = "auto"
     k: int = 8
-
-    def load(self) -> Iterator[None]:
-        """Loads what drafts share, in `source.steps` steps. RequestProblem when memory is short."""
-        yield from self.source.load()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +53,9 @@ class DraftedAnswer:
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """The pieces of the answer, as they come."""
         async with contextlib.AsyncExitStack() as stack:
-            pieces = self._coordinator.generate(self._stream, self._answer)
-            if self._drafting is not None:
+            if self._drafting is None:
+                pieces = self._coordinator.generate(self._stream, self._answer)
+            else:
                 draft = self._drafting.source.draft(self._answer.request.sampling)
                 stack.callback(draft.close)
                 how = Speculate(draft=draft, mode=self._drafting.mode, k=self._drafting.k)

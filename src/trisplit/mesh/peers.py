@@ -49,6 +49,11 @@ class Peer:
     pinged_s: float | None = None  # when the ping was sent that is not answered yet
     round_trip_ms: float | None = None
 
+    def note_trip(self, took_s: float) -> None:
+        """A word and its answer have taken so long: the shortest tells the way."""
+        took_ms = 1e3 * took_s
+        self.round_trip_ms = took_ms if self.round_trip_ms is None else min(took_ms, self.round_trip_ms)
+
     @property
     def full_name(self) -> str:
         """Our name for it, and its own if somebody gave it one."""
@@ -204,8 +209,7 @@ class Peers:
 
     def _answered(self, peer: Peer) -> None:
         if peer.pinged_s is not None:
-            took_ms = 1e3 * (time.monotonic() - peer.pinged_s)
-            peer.round_trip_ms = min(took_ms, peer.round_trip_ms or took_ms)
+            peer.note_trip(time.monotonic() - peer.pinged_s)
             peer.pinged_s = None
 
     # --- waiting ---

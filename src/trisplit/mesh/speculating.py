@@ -35,14 +35,12 @@ CHEAP_S: Final = 0.001
 class Speculate:
     """How an answer is drafted: as a `stream` of single ids, or in `rounds` of `k` guesses, one frame each.
 
-    `auto` begins as a stream and goes over to what is quicker as measured. `window` guesses are under way at
-    once in a stream; None: as many as pay, none if they are seldom right.
+    `auto` begins as a stream and goes over to what is quicker as measured.
     """
 
     draft: Draft
     mode: Mode = "auto"
     k: int = 8
-    window: int | None = None
 
 
 class Speculation:
@@ -152,8 +150,6 @@ class Speculation:
         """How many guesses may be under way, or make a round."""
         if self._k:
             return self._k
-        if self._how.window is not None:
-            return self._how.window
         return max(min(1, self.pace.window), self.pace.window // max(1, self._trips.drafted))
 
     def _advance(self) -> bool:

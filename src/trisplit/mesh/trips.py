@@ -12,7 +12,7 @@ from typing import Final
 
 from trisplit.errors import PeerProblem
 from trisplit.mesh.membership import ANSWER_DEADLINE_S, Membership
-from trisplit.mesh.peers import Peer, StationLost
+from trisplit.mesh.peers import StationLost
 from trisplit.mesh.streams import Stream, has_room, pieces
 from trisplit.models.decoder import chunks
 from trisplit.models.ends import Ends
@@ -56,27 +56,39 @@ class Trips:
             self.say(stream, start, piece, flags)
 
     def say(self, stream: Stream, position: int, ids: Sequence[int], flags: int) -> None:
-        """One chunk to the first group; where stations are replaced, nothing while one is missing."""
-        if self.whole.is_set():
-            with contextlib.suppress(*([PeerProblem] if self.recovers else [])):  # it is sent again
-                self.send(stream, position, ids, flags)
+        """One chunk to the first group, if it can be said now."""
+        self._say_to(0, self._chunk(stream, position, ids, flags))
 
-    def send(self, stream: Stream, position: int, ids: Sequence[int], flags: int = 0) -> None:
-        """One chunk to the first group: ids where it has embed, else rows."""
+    def send(self, stream: Stream, position: int, ids: Sequence[int]) -> None:
+        """One chunk to the first group, whoever else is missing."""
+        self.members.link(0).send(self._chunk(stream, position, ids, 0))
+
+    def draft(self, stream: Stream, position: int, ids: Sequence[int]) -> None:
+        """Tells the tail of a ring which ids are fed that it has not chosen, if it can be said now."""
+        self._say_to(self.members.end - 1, Drafted(stream.number, stream.epoch, position, tuple(ids)))
+
+    def _say_to(self, group: int, said: Activation | Drafted) -> None:
+        """To whoever holds a group; where stations are replaced, what cannot be said is said again later."""
+        if self.whole.is_set():
+            with contextlib.suppress(*([PeerProblem] if self.recovers else [])):
+                self.members.link(group).send(said)
+
+    def _chunk(self, stream: Stream, position: int, ids: Sequence[int], flags: int) -> Activation:
+        """Ids where the first group has embed, else rows."""
         if self.ends is None:
             payload: bytes | memoryview = b"".join(pieces(ids))
         else:
             payload = self.ends.embed(ids).data.cast("B")
         dtype = F32 if self.ends else IDS
-        said = Activation(stream.number, position, stream.epoch, 0, len(ids), payload, dtype, flags)
-        self.members.link(0).send(said)
+        return Activation(stream.number, position, stream.epoch, 0, len(ids), payload, dtype, flags)
 
     async def order(self, order: Sample) -> None:
         """Tells the tail how to choose, whoever the tail is by then."""
         while True:
             await self.whole.wait()
+            tail = self.members.home(self.members.end - 1)
             try:
-                await self.members.peers.ask(self._tail, order, Sampling, ANSWER_DEADLINE_S)
+                await self.members.peers.ask(tail, order, Sampling, ANSWER_DEADLINE_S)
                 return
             except StationLost:
                 if not self.recovers:
@@ -84,19 +96,9 @@ class Trips:
 
     @property
     def leg_s(self) -> float:
-        """One way over the wire, as far as pings tell; 0 before the first."""
+        """One way over the wire, as far as answers tell; 0 before the first."""
         trips_ms = [peer.round_trip_ms for peer in self.members.peers if peer.round_trip_ms is not None]
         return median(trips_ms) / 2e3 if trips_ms else 0.0
-
-    @property
-    def _tail(self) -> Peer:
-        return self.members.home(self.members.end - 1)
-
-    def draft(self, stream: Stream, position: int, ids: Sequence[int]) -> None:
-        """Tells the tail of a ring which ids are fed that it has not chosen."""
-        if self.whole.is_set():
-            with contextlib.suppress(*([PeerProblem] if self.recovers else [])):  # all is drafted again
-                self._tail.link.send(Drafted(stream.number, stream.epoch, position, tuple(ids)))
 
     def fence(self, stream: Stream) -> None:
         """Tells everybody that what was said in the stream before its epoch is void."""
