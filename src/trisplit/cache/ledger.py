@@ -17,14 +17,16 @@ from trisplit.table import Table
 FILE = "ledger.jsonl"
 ALL = "all"
 
-Outcome = Literal["hit", "miss", "impure"]
+# The last three are no requests: runs ahead of any, and hits that were run again in the background.
+Outcome = Literal["hit", "miss", "impure", "charge", "verified", "mismatch"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One request. Of a hit, `spent` is what it took, and `skipped` what the run had taken more than that.
 
-    So spent and skipped together are what there would have been to compute without a cache. Times are whole
-    microseconds, so that sums are exact; `at_s` is seconds since 1970.
+    So spent and skipped together are what there would have been to compute without a cache. What was run for
+    the cache alone (`charge`, `verified`, `mismatch`) is spent, and taken from what was skipped. Times are
+    whole microseconds, so that sums are exact; `at_s` is seconds since 1970.
     """
 
     at_s: int
@@ -65,6 +67,9 @@ class Sum:
     hits: int = 0
     misses: int = 0
     impure: int = 0
+    charges: int = 0
+    verified: int = 0
+    mismatches: int = 0
     spent_cpu_us: int = 0
     spent_wall_us: int = 0
     skipped_cpu_us: int = 0
@@ -152,6 +157,9 @@ def _sum(surface: str, records: list[Record]) -> Sum:
         hits=outcomes.count("hit"),
         misses=outcomes.count("miss"),
         impure=outcomes.count("impure"),
+        charges=outcomes.count("charge"),
+        verified=outcomes.count("verified"),
+        mismatches=outcomes.count("mismatch"),
         spent_cpu_us=sum(record.spent_cpu_us for record in records),
         spent_wall_us=sum(record.spent_wall_us for record in records),
         skipped_cpu_us=sum(record.skipped_cpu_us for record in records),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from trisplit.cache import ledger
 from trisplit.cache.entry import Entry
@@ -85,5 +86,24 @@ def put_down(store: Store, entry: Entry, key: Key | None = None) -> None:
             key=key or "",
             spent_cpu_us=entry.cpu_us,
             spent_wall_us=entry.wall_us,
+        ),
+    )
+
+
+def put_down_extra(
+    store: Store, key: Key, outcome: Literal["charge", "verified", "mismatch"], cost: Entry
+) -> None:
+    """Puts down what was run for the cache alone, and for nobody who asked."""
+    ledger.append(
+        store.folder / ledger.FILE,
+        ledger.Record(
+            at_s=ledger.now_s(),
+            surface=cost.surface,
+            outcome=outcome,
+            key=key,
+            spent_cpu_us=cost.cpu_us,
+            spent_wall_us=cost.wall_us,
+            skipped_cpu_us=-cost.cpu_us,
+            skipped_wall_us=-cost.wall_us,
         ),
     )

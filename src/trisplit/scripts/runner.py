@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from trisplit.cache.entry import STDERR, STDOUT, Entry, Frame
 from trisplit.cache.key import Impure, Key, key_of
-from trisplit.cache.recall import Stopwatch, put_down, recall, remember
+from trisplit.cache.recall import Stopwatch, put_down, put_down_extra, recall, remember
 from trisplit.cache.store import Store
 from trisplit.errors import RequestProblem
 from trisplit.scripts.closure import Part, closure
@@ -19,6 +19,7 @@ from trisplit.scripts.purity import Surroundings, impure_at_sight, place_matters
 from trisplit.scripts.script import Script
 
 SURFACE = "script"
+DIFFERS = "what was kept and what a run printed differ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Answer:
 def run(script: Script, arguments: Sequence[str], command: str, store: Store, around: Surroundings) -> Answer:
     """The script's output: from the store; from the closed world, and kept; or straight from the engine."""
     watch = Stopwatch()
-    found = _name(script, arguments, command, store, around)
+    found = name_of(script, arguments, command, store, around)
     if isinstance(found, str):
         return _as_ever(script, arguments, command, store, f"impure: {found}")
     key, node, parts = found
@@ -57,7 +58,7 @@ def recalled(
 ) -> Answer | None:
     """A hit, or None; nothing is run but, once, a trial of the engine."""
     watch = Stopwatch()
-    found = _name(script, arguments, command, store, around)
+    found = name_of(script, arguments, command, store, around)
     entry = None if isinstance(found, str) else recall(store, found[0], watch)
     return None if entry is None else Answer(exit_code=entry.exit_code, frames=entry.frames, said="hit")
 
@@ -70,7 +71,7 @@ def verify(
     Where they differ the entry goes, the script counts as impure, and RequestProblem says so after the
     engine's own output was shown.
     """
-    found = _name(script, arguments, command, store, around)
+    found = name_of(script, arguments, command, store, around)
     if isinstance(found, str):
         return _as_ever(script, arguments, command, store, f"impure: {found}")
     key, node, parts = found
@@ -90,11 +91,16 @@ def verify(
     if (entry.exit_code, entry.output(), entry.output(STDERR)) == (ran.exit_code, ran.stdout, ran.stderr):
         store.put(key, entry)
         return Answer(exit_code=0, frames=entry.frames, said=f"verified: {key}")
-    why = "what was kept and what a run printed differ"
-    store.put(key, Entry(surface=SURFACE, label=script.named, impure=why))
+    refuse(store, key, script, Entry(surface=SURFACE))
     return Answer(
-        exit_code=ran.exit_code or 1, frames=shown, said=f"MISMATCH: {why}; {key} counts as impure now"
+        exit_code=ran.exit_code or 1, frames=shown, said=f"MISMATCH: {DIFFERS}; {key} counts as impure now"
     )
+
+
+def refuse(store: Store, key: Key, script: Script, cost: Entry) -> None:
+    """What was kept under `key` is false: it goes, counts as impure from now on, and the ledger shows it."""
+    store.put(key, Entry(surface=SURFACE, label=script.named, impure=DIFFERS))
+    put_down_extra(store, key, "mismatch", cost)
 
 
 def without_store(script: Script, arguments: Sequence[str], command: str, why: str) -> Answer:
@@ -102,7 +108,7 @@ def without_store(script: Script, arguments: Sequence[str], command: str, why: s
     return _as_ever(script, arguments, command, None, why)
 
 
-def _name(
+def name_of(
     script: Script, arguments: Sequence[str], command: str, store: Store, around: Surroundings
 ) -> tuple[Key, Node, tuple[Part, ...]] | str:
     """What the run would be kept under, which node runs it, and its files; or why it has no name."""
