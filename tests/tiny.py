@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from tests.tiny_gguf import write_gguf
 
-__all__ = ["BOS", "EOS", "GGUF_VARIANTS", "PAD", "VARIANTS", "build", "build_variant", "write_gguf"]
+__all__ = ["BOS", "EOS", "GGUF_VARIANTS", "PAD", "UNEVEN", "VARIANTS", "build", "build_variant", "write_gguf"]
 
 Tensors = dict[str, np.ndarray]
 Config = dict[str, Any]
@@ -90,6 +90,14 @@ _FAMILIES: dict[str, Config] = {
         "rope_local_base_freq": 10_000.0,
         "attn_logit_softcapping": None,
         "final_logit_softcapping": None,
+    },
+    "deci": {  # as the Nemotrons; each layer has a width of its own: `widths` makes their `block_configs`
+        "architectures": ["DeciLMForCausalLM"],
+        "attention_bias": False,
+        "mlp_bias": False,
+        "intermediate_size": None,
+        "num_key_value_heads": None,
+        "widths": (96, 64, 32, 160),
     },
     "gpt_neox": {  # as Pythia: a quarter of each head of 64 turns
         "architectures": ["GPTNeoXForCausalLM"],
@@ -181,6 +189,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
         ),
     },
 }
+# Layers of different widths, which stock loaders of other families cannot have.
+UNEVEN: dict[str, dict[str, Any]] = {
+    "deci": {"family": "deci"},
+    "deci-biases": {"family": "deci", "qkv_bias": True, "tied": True, "widths": (32, 96, 96, 64)},
+}
 # GGUF has no words for a window on some layers of qwen2, for an attention scale of gemma3, or for a gelu.
 GGUF_VARIANTS = tuple(
     name
@@ -190,8 +203,8 @@ GGUF_VARIANTS = tuple(
 
 
 def build_variant(name: str, folder: Path, **changes: Any) -> Path:
-    """Build VARIANTS[name] with `changes` on top; see `build`."""
-    return build(**{**VARIANTS[name], **changes}, folder=folder)
+    """Build VARIANTS[name] or UNEVEN[name] with `changes` on top; see `build`."""
+    return build(**{**VARIANTS, **UNEVEN}[name] | changes, folder=folder)
 
 
 def build(
@@ -233,6 +246,8 @@ def build(
 def _config(family: str, layers: int, overrides: Config) -> Config:
     config = {"tie_word_embeddings": False, **_COMMON, **_FAMILIES[family], **overrides}
     config |= {"model_type": family, "num_hidden_layers": layers}
+    if family == "deci":
+        config |= {"model_type": "nemotron-nas", "block_configs": _blocks(config.pop("widths"))}
     if family == "gemma3_text":
         kinds = ["sliding_attention"] * (min(layers, 6) - 1) + ["full_attention"]
         config.setdefault("layer_types", (kinds * layers)[:layers])
@@ -242,6 +257,15 @@ def _config(family: str, layers: int, overrides: Config) -> Config:
         ):
             del config[moved]
     return {key: value for key, value in config.items() if value is not ...}
+
+
+def _blocks(widths: Sequence[int]) -> list[Config]:
+    """What DeciLM says of each layer: two query heads share a key and a value head."""
+    here = {"no_op": False, "replace_with_linear": False}
+    return [
+        {"attention": {**here, "n_heads_in_group": 2}, "ffn": {**here, "intermediate_size": width}}
+        for width in widths
+    ]
 
 
 def _head_dim(config: Config) -> int:
@@ -255,11 +279,21 @@ def _shapes(config: Config) -> dict[str, tuple[int, ...]]:
         return _neox_shapes(config)
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocab, hidden)}
     for layer in range(config["num_hidden_layers"]):
-        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in _layer_shapes(config).items()}
+        of_layer = _layer_shapes(_of_layer(config, layer))
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in of_layer.items()}
     shapes["model.norm.weight"] = (hidden,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocab, hidden)
     return shapes
+
+
+def _of_layer(config: Config, layer: int) -> Config:
+    """The config with what only its block says."""
+    if "block_configs" not in config:
+        return config
+    block, heads = config["block_configs"][layer], config["num_attention_heads"]
+    groups = heads // block["attention"]["n_heads_in_group"]
+    return {**config, "num_key_value_heads": groups, "intermediate_size": block["ffn"]["intermediate_size"]}
 
 
 def _layer_shapes(config: Config) -> dict[str, tuple[int, ...]]:
@@ -274,9 +308,10 @@ def _layer_shapes(config: Config) -> dict[str, tuple[int, ...]]:
     rows |= {"self_attn.o": (hidden, q), "mlp.down": (hidden, ffn)}
     shapes: dict[str, tuple[int, ...]] = {f"{name}_proj.weight": shape for name, shape in rows.items()}
     biased = {"self_attn.": config.get("attention_bias"), "mlp.": config.get("mlp_bias")}
+    of_qkv = family == "qwen2" or config.get("qkv_bias")
     for name, shape in rows.items():
         if any(wanted and name.startswith(part) for part, wanted in biased.items()) or (
-            family == "qwen2" and name in ("self_attn.q", "self_attn.k", "self_attn.v")
+            of_qkv and name in ("self_attn.q", "self_attn.k", "self_attn.v")
         ):
             shapes[f"{name}_proj.bias"] = shape[:1]
     norms = ["input_layernorm", "post_attention_layernorm"]

@@ -18,6 +18,7 @@ Config = dict[str, Any]
 _ARCHS = {
     "llama": gguf.MODEL_ARCH.LLAMA,
     "mistral": gguf.MODEL_ARCH.LLAMA,
+    "nemotron-nas": gguf.MODEL_ARCH.DECI,
     "qwen2": gguf.MODEL_ARCH.QWEN2,
     "qwen3": gguf.MODEL_ARCH.QWEN3,
     "phi3": gguf.MODEL_ARCH.PHI3,
@@ -43,7 +44,9 @@ def write_gguf(
     _add_rope(writer, config)
     _add_tokenizer(writer, checkpoint, config)
     wanted = {"*": types} if isinstance(types, str) else types
-    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    # llama.cpp's own table of deci lacks the biases that it loads; llama's has the same names.
+    named = gguf.MODEL_ARCH.LLAMA if arch == gguf.MODEL_ARCH.DECI else arch
+    names = gguf.get_tensor_name_map(named, config["num_hidden_layers"])
     for file in sorted(checkpoint.glob("*.safetensors")):
         for hf_name, tensor in load_file(file).items():
             name = names.get_name(hf_name, try_suffixes=(".weight", ".bias"))
@@ -67,7 +70,7 @@ def _as_gguf(config: Config, hf_name: str, tensor: np.ndarray) -> np.ndarray:
     if "query_key_value" in hf_name:  # head by head, each q k v
         by_head = tensor.reshape(config["num_attention_heads"], 3, _head_dim(config), *tensor.shape[1:])
         return np.ascontiguousarray(by_head.swapaxes(0, 1)).reshape(tensor.shape)
-    if config["model_type"] in ("llama", "mistral") and any(
+    if config["model_type"] in ("llama", "mistral", "nemotron-nas") and any(
         part in hf_name for part in (".q_proj.", ".k_proj.")
     ):
         halves = tensor.reshape(-1, 2, _head_dim(config) // 2, *tensor.shape[1:])
@@ -91,13 +94,17 @@ def _add_facts(writer: gguf.GGUFWriter, config: Config) -> None:
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_feed_forward_length(
+        _of_layers(config, "ffn", "intermediate_size") or config["intermediate_size"]
+    )
     writer.add_head_count(config["num_attention_heads"])
     if config["model_type"] == "gpt_neox":
         writer.add_parallel_residual(config["use_parallel_residual"])
         writer.add_layer_norm_eps(config["layer_norm_eps"])
     else:
-        writer.add_head_count_kv(config["num_key_value_heads"])
+        groups = _of_layers(config, "attention", "n_heads_in_group")
+        shared = [config["num_attention_heads"] // group for group in groups]
+        writer.add_head_count_kv(shared or config["num_key_value_heads"])
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     if config.get("head_dim"):
         writer.add_key_length(dim)
@@ -113,6 +120,11 @@ def _add_facts(writer: gguf.GGUFWriter, config: Config) -> None:
         period = config["layer_types"].index("full_attention") + 1
         if period != 6:  # llama.cpp's default; published files do not carry the key
             writer.add_sliding_window_pattern(period)
+
+
+def _of_layers(config: Config, part: str, key: str) -> list[int]:
+    """What each layer of DeciLM says; nothing for other families."""
+    return [block[part][key] for block in config.get("block_configs", ())]
 
 
 def _add_rope(writer: gguf.GGUFWriter, config: Config) -> None:

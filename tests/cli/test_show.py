@@ -171,7 +171,7 @@ def test_stored_types_are_counted(tiny: Build, tmp_path: Path) -> None:
 def test_what_we_cannot_run_is_told_beside_what_can_be_read(tmp_path: Path) -> None:
     folder = changed(build("llama", tmp_path), lambda config: config.update(model_type="mixtral"))
     facts = facts_of("inspect", folder, exit_code=1)
-    fix = "supported families: gemma3_text, gpt_neox, llama, mistral, phi3, qwen2, qwen3"
+    fix = "supported families: deci, gemma3_text, gpt_neox, llama, mistral, nemotron-nas, phi3, qwen2, qwen3"
     total = EMBED + ATTENTION + GATE_UP + DOWN + HEAD
     assert facts["unsupported"] == [{"what": "model type 'mixtral' is not supported", "fix": fix}]
     assert (facts["architecture"], facts["family"], facts["shapes"]) == ("mixtral", None, None)

@@ -144,7 +144,7 @@ def expected_legs(layers: int, *, parallel: bool) -> dict[str, dict[str, list[in
     }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [*VARIANTS, "deci"])
 def test_mesh_is_decoder_for_every_family_cut_and_station_count(
     variant: str, tiny: Callable[[str], Path], stations: dict[str, str]
 ) -> None:
@@ -160,7 +160,7 @@ def test_stars_and_rings_are_the_decoder_too(
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d != "f32"])
-@pytest.mark.parametrize("variant", ["llama-biases", "gemma3", "neox"])
+@pytest.mark.parametrize("variant", ["llama-biases", "gemma3", "neox", "deci"])
 def test_mesh_is_decoder_when_quantized(
     variant: str, dtype: Dtype, tiny: Callable[[str], Path], stations: dict[str, str]
 ) -> None:

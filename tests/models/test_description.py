@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.tiny import VARIANTS
+from tests.tiny import UNEVEN, VARIANTS
 from trisplit.errors import PeerProblem
 from trisplit.models.config import ModelConfig
 from trisplit.models.description import pack, unpack
@@ -22,7 +22,7 @@ from trisplit.models.model import open_model
 Tiny = Callable[[str], Path]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [*VARIANTS, *UNEVEN])
 def test_what_is_packed_is_unpacked(variant: str, tiny: Tiny) -> None:
     config = open_model(tiny(variant)).config
     assert unpack(pack(config)) == config

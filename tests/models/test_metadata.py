@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from tests import tiny_gguf
-from tests.tiny import GGUF_VARIANTS, VARIANTS, build_variant
+from tests.tiny import GGUF_VARIANTS, UNEVEN, VARIANTS, build_variant
 from tests.tiny_gguf import write_gguf
 from trisplit.errors import CheckpointProblem
 from trisplit.models.checkpoint import Checkpoint, open_checkpoint
@@ -54,10 +54,10 @@ def with_tensor(path: Path, name: str, like: str) -> Path:
 
 
 def test_every_family_is_tried_by_a_tiny_model() -> None:
-    assert {variant["family"] for variant in VARIANTS.values()} == set(FAMILIES)
+    assert {variant["family"] for variant in (VARIANTS | UNEVEN).values()} == set(FAMILIES)
 
 
-@pytest.mark.parametrize("variant", GGUF_VARIANTS)
+@pytest.mark.parametrize("variant", [*GGUF_VARIANTS, *UNEVEN])
 def test_gguf_says_the_same_as_config_json(variant: str, tiny: Tiny, tmp_path: Path) -> None:
     path = tiny(variant)
     ours, theirs = facts(path), facts(write_gguf(path, tmp_path / "model.gguf"))
@@ -351,7 +351,7 @@ def opened(variant: str, *, gguf: bool = False) -> Checkpoint:
 @cache
 def hf_keys() -> list[str]:
     """Every key a tiny config.json has, and some rare ones."""
-    known = {key for variant in VARIANTS for key in opened(variant).metadata} - {
+    known = {key for variant in (*VARIANTS, *UNEVEN) for key in opened(variant).metadata} - {
         "model_type",
         "architectures",
     }
@@ -361,7 +361,7 @@ def hf_keys() -> list[str]:
 @cache
 def gguf_keys() -> list[str]:
     """Every key of an architecture that a tiny GGUF has, without the architecture, and some rare ones."""
-    keys = {key for variant in GGUF_VARIANTS for key in opened(variant, gguf=True).metadata}
+    keys = {key for variant in (*GGUF_VARIANTS, *UNEVEN) for key in opened(variant, gguf=True).metadata}
     of_arch = {key.partition(".")[2] for key in keys if key.partition(".")[0] in GGUF_FAMILIES}
     return sorted(of_arch | {"attention.sliding_window_pattern", "rope.freq_base_swa", "rope.scale_linear"})
 
@@ -397,7 +397,8 @@ def runs_or_is_refused(checkpoint: Checkpoint, changes: dict[str, Any], tried: s
 
 
 @pytest.mark.parametrize(
-    "variant", ["mistral", "qwen2-window", "phi3-partial-rotary", "gemma3-defaults", "neox-sequential"]
+    "variant",
+    ["mistral", "qwen2-window", "phi3-partial-rotary", "gemma3-defaults", "neox-sequential", "deci"],
 )
 def test_a_weird_value_in_a_config_is_a_clear_error_or_harmless(variant: str) -> None:
     checkpoint, tried = opened(variant), set[ModelConfig]()
@@ -414,7 +415,7 @@ def test_a_weird_value_in_rope_settings_is_a_clear_error_or_harmless() -> None:
                 runs_or_is_refused(checkpoint, {key: value}, tried)
 
 
-@pytest.mark.parametrize("variant", ["llama-llama3-rope", "mistral", "phi3", "gemma3", "neox"])
+@pytest.mark.parametrize("variant", ["llama-llama3-rope", "mistral", "phi3", "gemma3", "neox", "deci"])
 def test_a_weird_value_in_gguf_keys_is_a_clear_error_or_harmless(variant: str) -> None:
     checkpoint, tried = opened(variant, gguf=True), set[ModelConfig]()
     arch = checkpoint.metadata["general.architecture"]
@@ -424,7 +425,7 @@ def test_a_weird_value_in_gguf_keys_is_a_clear_error_or_harmless(variant: str) -
 
 
 @settings(max_examples=200, deadline=None)
-@given(variant=st.sampled_from(sorted(VARIANTS)), data=st.data())
+@given(variant=st.sampled_from([*VARIANTS, *UNEVEN]), data=st.data())
 def test_weird_values_together_are_a_clear_error_or_harmless(variant: str, data: st.DataObject) -> None:
     some = st.dictionaries(st.sampled_from(hf_keys()), st.sampled_from(WEIRD), min_size=2, max_size=3)
     runs_or_is_refused(opened(variant), data.draw(some), set())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tests.tiny import GGUF_VARIANTS, VARIANTS, build_variant
+from tests.tiny import GGUF_VARIANTS, UNEVEN, VARIANTS, build_variant
 from tests.tiny_gguf import write_gguf
 from trisplit.errors import CheckpointProblem
 from trisplit.models.checkpoint import open_checkpoint
@@ -31,10 +31,10 @@ def rewritten(folder: Path, variant: str, change: Callable[[Tensors], object]) -
     return path
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [*VARIANTS, *UNEVEN])
 def test_a_file_holds_what_is_promised_and_no_more(variant: str, tiny: Tiny, tmp_path: Path) -> None:
     paths = [tiny(variant)]
-    if variant in GGUF_VARIANTS:
+    if variant in (*GGUF_VARIANTS, *UNEVEN):
         paths.append(write_gguf(paths[0], tmp_path / "model.gguf"))
     for path in paths:
         checkpoint = open_checkpoint(path)
@@ -46,7 +46,7 @@ def test_a_file_holds_what_is_promised_and_no_more(variant: str, tiny: Tiny, tmp
         assert list(broken(checkpoint, config)) == []
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [*VARIANTS, *UNEVEN])
 def test_every_tensor_is_missed(variant: str, tiny: Tiny) -> None:
     checkpoint = open_checkpoint(tiny(variant))
     config = read_config(checkpoint)

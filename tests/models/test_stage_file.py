@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny import GGUF_VARIANTS, VARIANTS
+from tests.tiny import GGUF_VARIANTS, UNEVEN, VARIANTS
 from tests.tiny_gguf import write_gguf
 from trisplit.models.config import EMBED, HEAD, Stage
 from trisplit.models.convert import DTYPES, Dtype
@@ -20,12 +20,12 @@ Tiny = Callable[[str], Path]
 
 def models(variant: str, tiny: Tiny, folder: Path) -> Iterator[Model]:
     yield open_model(tiny(variant))
-    if variant in GGUF_VARIANTS:
+    if variant in (*GGUF_VARIANTS, *UNEVEN):
         mixed = {"*attn_v*": "Q8_0", "*ffn_down*": "Q5_0", "*attn_output*": "Q4_0", "*": "Q4_1"}
         yield open_model(write_gguf(tiny(variant), folder / "mixed.gguf", types=mixed))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [*VARIANTS, *UNEVEN])
 def test_what_we_convert_fits(variant: str, tiny: Tiny, tmp_path: Path) -> None:
     for model in models(variant, tiny, tmp_path):
         for dtype in DTYPES:

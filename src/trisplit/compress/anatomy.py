@@ -14,7 +14,7 @@ from trisplit.errors import CheckpointProblem, RequestProblem
 from trisplit.models import head_order
 from trisplit.models.checkpoint import Checkpoint, open_checkpoint
 from trisplit.models.config import Stage, layer_stages
-from trisplit.models.families import FAMILIES
+from trisplit.models.families import FAMILIES, HF_FAMILIES
 from trisplit.models.layout import layout
 from trisplit.models.model import Model, open_model
 from trisplit.models.session import Floats
@@ -72,7 +72,7 @@ def dissect(path: Path, *, heads: int | None = None) -> Anatomy:
         anatomy = _encoder("onnx", _onnx_matrices(path), heads or 0)
     else:
         checkpoint = open_checkpoint(path)
-        if checkpoint.format == "gguf" or checkpoint.metadata.get("model_type") in FAMILIES:
+        if checkpoint.format == "gguf" or checkpoint.metadata.get("model_type") in HF_FAMILIES:
             return _decoder(open_model(path))
         said = checkpoint.metadata.get("num_attention_heads", 0)
         stored = {name: _reader(checkpoint, name) for name in checkpoint.tensors}

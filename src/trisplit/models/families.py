@@ -134,6 +134,7 @@ class Family:
     sliding: Sliding = "none"  # in turns: each kind of layer with a rope base of its own
     partial_rotary: bool = False  # of each head a part may stay as it is
     rotary: float = 1.0  # the part that turns, where the config does not say
+    own_blocks: bool = False  # layers may differ in width: `block_configs`, and a bias of q k v alone
     gguf_pairs_rows: bool = False  # GGUF stores q and k rows as rotary pairs (x0 y0 x1 y1 …)
     # What transformers takes where config.json has no such key; None: no window, hidden / heads, head_dim.
     window: int | None = None
@@ -159,6 +160,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     for family in (
         Family(name="llama", gguf_pairs_rows=True),
         Family(name="mistral", sliding="all", window=4096, gguf_pairs_rows=True),
+        Family(name="deci", own_blocks=True, gguf_pairs_rows=True),
         Family(name="qwen2", qkv_bias=True, sliding="late", window=4096),
         Family(
             name="qwen3",
@@ -217,9 +219,13 @@ FAMILIES: Final[Mapping[str, Family]] = {
     )
 }
 
+# model_type of a config.json → family: its own name, but for the newer name of DeciLM.
+HF_FAMILIES: Final[Mapping[str, str]] = {**{name: name for name in FAMILIES}, "nemotron-nas": "deci"}
+
 # general.architecture of a GGUF file → family. Mistral is written as llama, with a window key at most.
 GGUF_FAMILIES: Final[Mapping[str, str]] = {
     "llama": "llama",
+    "deci": "deci",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
     "phi3": "phi3",

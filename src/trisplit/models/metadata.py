@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 
 from trisplit.errors import CheckpointProblem
+from trisplit.models.blocks import blocks_of_config, blocks_of_gguf, same_blocks
 from trisplit.models.checkpoint import Checkpoint
 from trisplit.models.config import Activation, ModelConfig
-from trisplit.models.families import FAMILIES, GGUF_FAMILIES, GGUF_NAMES, Family
+from trisplit.models.families import FAMILIES, GGUF_FAMILIES, GGUF_NAMES, HF_FAMILIES, Family
 from trisplit.models.keys import GET_AGAIN, Keys
 from trisplit.models.rope import frequencies
 
@@ -86,7 +87,7 @@ def _in_turns(layers: int, pattern: int) -> tuple[bool, ...]:
 
 def _family_of_hf(keys: Keys) -> Family:
     kind = keys.text("model_type", "")
-    if kind not in FAMILIES:
+    if kind not in HF_FAMILIES:
         named = keys.data.get("architectures")
         if not kind and not named:
             raise CheckpointProblem(
@@ -95,9 +96,9 @@ def _family_of_hf(keys: Keys) -> Family:
             )
         raise CheckpointProblem(
             f"model type {kind or named!r} is not supported",
-            fix=f"supported families: {', '.join(sorted(FAMILIES))}",
+            fix=f"supported families: {', '.join(sorted(HF_FAMILIES))}",
         )
-    return FAMILIES[kind]
+    return FAMILIES[HF_FAMILIES[kind]]
 
 
 def _hf_windows(keys: Keys, family: Family, layers: int) -> tuple[int, ...]:
@@ -174,15 +175,17 @@ def _from_hf(checkpoint: Checkpoint) -> ModelConfig:
     )
     inv_freq, local = _hf_ropes(keys, family, head_dim)
     biased = keys.flag("attention_bias", family.attention_bias)
+    of_qkv = keys.flag("qkv_bias", biased) if family.own_blocks else biased
+    blocks = (blocks_of_config if family.own_blocks else same_blocks)(keys, layers, hidden, heads)
     has_head = _holds(checkpoint, family, 1, "head")
     return ModelConfig(
         family=family.name,
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=keys.size("num_key_value_heads", heads),
+        kv_heads=blocks.kv_heads,
         head_dim=head_dim,
-        ffn=(keys.size("intermediate_size"),) * layers,
+        ffn=blocks.ffn,
         vocab=keys.size("vocab_size"),
         context=keys.size("max_position_embeddings", 2048),
         norm_eps=keys.positive(family.word("rms_norm_eps"), family.norm_eps, most=1),
@@ -192,7 +195,7 @@ def _from_hf(checkpoint: Checkpoint) -> ModelConfig:
         windows=_hf_windows(keys, family, layers),
         activation=_hf_activation(keys, family),
         # A family that always has biases has them in q, k and v alone, whatever the config says.
-        qkv_bias=family.qkv_bias or biased or _holds(checkpoint, family, layers, *_QKV_BIASES),
+        qkv_bias=family.qkv_bias or of_qkv or _holds(checkpoint, family, layers, *_QKV_BIASES),
         out_bias=(biased and not family.qkv_bias) or _holds(checkpoint, family, layers, "out_bias"),
         mlp_bias=family.mlp_bias or keys.flag("mlp_bias") or _holds(checkpoint, family, layers, *_MLP_BIASES),
         embed_scale=math.sqrt(hidden) if family.scales_embedding else 1.0,
@@ -249,11 +252,11 @@ def _from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     keys = Keys(checkpoint.metadata, where, f"{arch}.")
     _refuse_softcaps(keys)
     layers = keys.size("block_count", most=_MOST_LAYERS)
-    hidden, heads = keys.size("embedding_length"), keys.size("attention.head_count")
-    head_dim = keys.size("attention.key_length", hidden // heads, most=_WIDEST_HEAD)
+    hidden, blocks = keys.size("embedding_length"), blocks_of_gguf(keys, layers)
+    head_dim = keys.size("attention.key_length", hidden // blocks.heads, most=_WIDEST_HEAD)
     dim = keys.size("rope.dimension_count", head_dim, most=_WIDEST_HEAD)
     turns = family.sliding == "turns"
-    scalar = hidden / heads if turns and layers == _GEMMA3_27B_LAYERS else head_dim
+    scalar = hidden / blocks.heads if turns and layers == _GEMMA3_27B_LAYERS else head_dim
     local_base = keys.positive("rope.freq_base_swa", _GEMMA3_LOCAL_BASE, least=1)
     embed = checkpoint.tensors.get(GGUF_NAMES["embed"])
     if embed is None or len(embed.shape) != 2:
@@ -263,10 +266,10 @@ def _from_gguf(checkpoint: Checkpoint) -> ModelConfig:
         family=family.name,
         layers=layers,
         hidden=hidden,
-        heads=heads,
-        kv_heads=keys.size("attention.head_count_kv", heads),
+        heads=blocks.heads,
+        kv_heads=blocks.kv_heads,
         head_dim=head_dim,
-        ffn=keys.sizes("feed_forward_length", layers),
+        ffn=blocks.ffn,
         vocab=embed.shape[0],
         context=keys.size("context_length"),
         norm_eps=keys.positive(f"attention.layer_norm_{'' if family.layer_norm else 'rms_'}epsilon", most=1),
