@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -64,3 +70,78 @@ def test_joules_and_money_follow_from_what_is_assumed() -> None:
     assert rates.money(3_600_000_000) == pytest.approx(0.27 * 0.12)
     shown = str(table(sums([Record(at_s=1, surface="memo", outcome="hit", skipped_cpu_us=1_000_000)]), rates))
     assert "120" in shown
+
+
+def test_it_stays_short_and_loses_no_total(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    for _ in range(300):
+        append(
+            path, Record(at_s=ledger.now_s(), surface="script", outcome="hit", skipped_cpu_us=7), most_bytes=0
+        )
+    assert ledger.compact(path)
+    assert path.stat().st_size < 500
+    assert path.stat().st_mode & 0o777 == 0o600
+    append(path, Record(at_s=ledger.now_s(), surface="script", outcome="miss"))
+    *_, everything = sums(read(path)[0])
+    assert (everything.hits, everything.misses, everything.skipped_cpu_us) == (300, 1, 2100)
+    assert [one.name for one in tmp_path.iterdir()] == ["ledger"]
+    assert sums(read(path, since_s=ledger.now_s() + 10)[0])[0].requests == 0
+
+
+def test_a_large_file_is_made_short_by_who_appends(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    line = ledger.encode(Record(at_s=ledger.now_s(), surface="script", outcome="hit"))
+    before = ledger.PIECE_BYTES // len(line) + 1
+    path.write_bytes(line * before)
+    hits = before
+    while path.stat().st_size > 1000 and hits < 3 * before:
+        append(path, Record(at_s=ledger.now_s(), surface="script", outcome="hit"), most_bytes=1000)
+        hits += 1
+    assert path.stat().st_size <= 1000
+    assert sums(read(path)[0])[-1].hits == hits
+
+
+def _appending(path: Path, done: str, n: int) -> None:
+    with open(done, "a") as told:
+        for _ in range(n):
+            append(path, Record(at_s=ledger.now_s(), surface="script", outcome="hit"))
+            told.write(".")
+            told.flush()
+
+
+def _compacting(path: Path) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            ledger.compact(path)
+
+
+def test_no_line_is_lost_while_it_is_made_short_and_who_does_it_is_killed(tmp_path: Path) -> None:
+    path, told = tmp_path / "ledger", [str(tmp_path / f"told{n}") for n in range(3)]
+    path.touch()
+    context, draw = multiprocessing.get_context("forkserver"), random.Random(6)
+    writers = [context.Process(target=_appending, args=(path, name, 500)) for name in told]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        compactor = context.Process(target=_compacting, args=(path,))
+        compactor.start()
+        time.sleep(draw.uniform(0.01, 0.05))
+        os.kill(compactor.pid or 0, signal.SIGKILL)
+        compactor.join()
+    for writer in writers:
+        writer.join()
+    assert [len(Path(name).read_text()) for name in told] == [500] * 3
+    records, torn = read(path)
+    assert (sums(records)[-1].hits, torn) == (1500, 0)
+
+
+def test_who_cannot_have_the_lock_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "_TRIES", 2)
+    path = tmp_path / "ledger"
+    append(path, Record(at_s=1, surface="script", outcome="hit"))
+    with path.open("rb") as file:
+        ledger.fcntl.flock(file.fileno(), ledger.fcntl.LOCK_EX)  # as one that was stopped would hold it
+        append(path, Record(at_s=1, surface="script", outcome="hit"))
+        assert not ledger.compact(path)
+    assert sums(read(path)[0])[-1].hits == 2
+    assert ledger.compact(path)

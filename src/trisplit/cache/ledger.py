@@ -1,42 +1,30 @@
-"""What was computed and what was not: one line per run or hit, only ever appended, and sums over them."""
+"""What was computed and what was not: a line per run or hit, sums over them, and a file that stays short."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import secrets
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
 
-import msgspec
-
+from trisplit.cache.folding import folded, total_of
+from trisplit.cache.records import Fold, Lines, Outcome, Record, as_fold, decode, encode
 from trisplit.table import Table
+
+__all__ = ["Fold", "Outcome", "Rates", "Record", "Sum", "append", "compact", "read", "sums", "table"]
 
 FILE = "ledger.jsonl"
 ALL = "all"
 
-# The last three are no requests: runs ahead of any, and hits that were run again in the background.
-Outcome = Literal["hit", "miss", "impure", "charge", "verified", "mismatch"]
+# Beyond this the file is made shorter; then it is looked at again each time it has grown by a piece.
+MOST_BYTES = 4 << 20
+PIECE_BYTES = 64 << 10
 
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. Of a hit, `spent` is what it took, and `skipped` what the run had taken more than that.
-
-    So spent and skipped together are what there would have been to compute without a cache. What was run for
-    the cache alone (`charge`, `verified`, `mismatch`) is spent, and taken from what was skipped. Times are
-    whole microseconds, so that sums are exact; `at_s` is seconds since 1970.
-    """
-
-    at_s: int
-    surface: str
-    outcome: Outcome
-    key: str = ""
-    spent_cpu_us: int = 0
-    spent_wall_us: int = 0
-    skipped_cpu_us: int = 0
-    skipped_wall_us: int = 0
+_TRIES, _BETWEEN_S = 50, 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,38 +79,71 @@ class Sum:
         return self.spent_cpu_us + self.skipped_cpu_us
 
 
-def append(path: Path, record: Record) -> None:
-    """Adds a line; a ledger that cannot be written is no reason to fail the work it counts."""
-    line = msgspec.json.encode(record) + b"\n"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+def append(path: Path, record: Record, *, most_bytes: int = MOST_BYTES) -> None:
+    """Adds a line; a ledger that cannot be written is no reason to fail the work it counts.
+
+    A file that has outgrown `most_bytes` is made shorter, without losing a total.
+    """
+    line, n_bytes = encode(record), 0
     with contextlib.suppress(OSError):
-        fd = os.open(path, flags, 0o600)
-        try:
-            os.write(fd, line)  # in one piece, so that writers do not come between each other's bytes
-        finally:
-            os.close(fd)
+        while not n_bytes:
+            n_bytes = _appended(path, line)
+        if n_bytes > most_bytes and n_bytes % PIECE_BYTES < len(line):
+            compact(path)
 
 
-def read(path: Path, *, since_s: float = 0.0) -> tuple[list[Record], int]:
-    """The records from `since_s` on, and how many lines could not be read: torn by a full disk or a crash."""
-    records, torn = list[Record](), 0
-    for line in _lines(path):
-        try:
-            record = msgspec.json.decode(line, type=Record)
-        except msgspec.DecodeError:
-            torn += 1
-            continue
-        if record.at_s >= since_s:
-            records.append(record)
-    return records, torn
+def compact(path: Path) -> bool:
+    """Adds up what is in the file by hours and days; False when others were at it, and nothing was done.
+
+    It is renamed into its place, so it may be killed at any time. Whoever appends holds a shared lock for
+    that moment; the exclusive one is held while the lines of the last moment are taken over. Who waits for it
+    longer than a twentieth of a second appends without, and may lose a line. OSError when the disk is full.
+    """
+    temporary = path.with_name(f".tmp.{os.getpid()}.{secrets.token_hex(8)}")
+    try:
+        with path.open("rb") as file:
+            before = file.read()
+            whole = before[: before.rfind(b"\n") + 1]
+            temporary.write_bytes(folded(decode(whole.splitlines(keepends=True)), now_s()))
+            temporary.chmod(0o600)
+            if not _locked(file.fileno(), fcntl.LOCK_EX) or not os.fstat(file.fileno()).st_nlink:
+                return False
+            file.seek(len(whole))
+            with temporary.open("ab") as shorter:
+                shorter.write(file.read())
+            temporary.rename(path)
+            return True
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
-def sums(records: Iterable[Record]) -> list[Sum]:
+def read(path: Path, *, since_s: float = 0.0) -> tuple[list[Record | Fold], int]:
+    """What there is from `since_s` on, and how many lines could not be read: torn by a full disk or a crash.
+
+    Of requests that were added up already, those count whose hour or day reaches that far.
+    """
+    lines = lines_of(path)
+    found: list[Record | Fold] = [*lines.folds, *lines.records]
+    ends = [one.until_s if isinstance(one, Fold) else one.at_s for one in found]
+    return [one for one, end_s in zip(found, ends) if end_s >= since_s], lines.torn
+
+
+def lines_of(path: Path) -> Lines:
+    """The whole ledger; none where there is none."""
+    try:
+        with path.open("rb") as file:
+            return decode(file)
+    except OSError:
+        return Lines()
+
+
+def sums(records: Iterable[Record | Fold]) -> list[Sum]:
     """One sum per surface in the order of their names, then that of all."""
-    by_surface: dict[str, list[Record]] = {}
+    by_surface: dict[str, list[Fold]] = {}
     for record in records:
-        by_surface.setdefault(record.surface, []).append(record)
-    everything = [record for some in by_surface.values() for record in some]
+        fold = record if isinstance(record, Fold) else as_fold(record)
+        by_surface.setdefault(fold.surface, []).append(fold)
+    everything = [fold for some in by_surface.values() for fold in some]
     return [_sum(name, by_surface[name]) for name in sorted(by_surface)] + [_sum(ALL, everything)]
 
 
@@ -150,26 +171,33 @@ def now_s() -> int:
     return int(time.time())
 
 
-def _sum(surface: str, records: list[Record]) -> Sum:
-    outcomes = [record.outcome for record in records]
-    return Sum(
-        surface=surface,
-        hits=outcomes.count("hit"),
-        misses=outcomes.count("miss"),
-        impure=outcomes.count("impure"),
-        charges=outcomes.count("charge"),
-        verified=outcomes.count("verified"),
-        mismatches=outcomes.count("mismatch"),
-        spent_cpu_us=sum(record.spent_cpu_us for record in records),
-        spent_wall_us=sum(record.spent_wall_us for record in records),
-        skipped_cpu_us=sum(record.skipped_cpu_us for record in records),
-        skipped_wall_us=sum(record.skipped_wall_us for record in records),
-    )
+def _sum(surface: str, folds: list[Fold]) -> Sum:
+    total = total_of(surface, folds)
+    return Sum(**{field.name: getattr(total, field.name) for field in fields(Sum)})
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _appended(path: Path, line: bytes) -> int:
+    """How long the file is with the line; 0 when it was replaced before the line was in it."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
-        with path.open("rb") as file:
-            yield from file
-    except OSError:
-        return
+        _locked(fd, fcntl.LOCK_SH)
+        if not os.fstat(fd).st_nlink:
+            return 0
+        os.write(fd, line)  # in one piece, so that writers do not come between each other's bytes
+        return max(1, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def _locked(fd: int, how: int) -> bool:
+    """Whether the lock was to be had within a while; a process that was stopped must not stop others."""
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(fd, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_BETWEEN_S)
+        except OSError:  # a file system without locks
+            return how == fcntl.LOCK_SH
+        else:
+            return True
+    return False

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from trisplit.cache import ledger
 from trisplit.cache.entry import Entry
 from trisplit.cache.key import Key
+from trisplit.cache.records import MOST_WORDS_BYTES
 from trisplit.cache.store import Store
 
 
@@ -69,14 +70,18 @@ def recall(store: Store, key: Key, watch: Stopwatch) -> Entry | None:
     return entry
 
 
-def remember(store: Store, key: Key, entry: Entry) -> None:
+def remember(store: Store, key: Key, entry: Entry, words: Sequence[str] = ()) -> None:
     """Keeps what a run made, and puts the run down as a miss, or as impure."""
     store.put(key, entry)
-    put_down(store, entry, key)
+    put_down(store, entry, key, words)
 
 
-def put_down(store: Store, entry: Entry, key: Key | None = None) -> None:
-    """Puts a run down in the ledger; without a key it could never have been answered from the store."""
+def put_down(store: Store, entry: Entry, key: Key | None = None, words: Sequence[str] = ()) -> None:
+    """Puts a run down in the ledger; without a key it could never have been answered from the store.
+
+    `words` are what could be asked for again. Very long ones are left out.
+    """
+    is_short = sum(len(word) for word in words) <= MOST_WORDS_BYTES
     ledger.append(
         store.folder / ledger.FILE,
         ledger.Record(
@@ -86,6 +91,7 @@ def put_down(store: Store, entry: Entry, key: Key | None = None) -> None:
             key=key or "",
             spent_cpu_us=entry.cpu_us,
             spent_wall_us=entry.wall_us,
+            words=tuple(words) if is_short else (),
         ),
     )
 

@@ -48,6 +48,8 @@ def stats(as_json: AsJson = False) -> None:
             "misses": everything.misses,
             "impure": everything.impure,
             "percent_c": everything.percent_c,
+            "verified": everything.verified,
+            "mismatches": everything.mismatches,
             "torn_records": torn,
         }
     shown = {**facts, "n_bytes": size(facts["n_bytes"]), "max_bytes": size(facts["max_bytes"])}

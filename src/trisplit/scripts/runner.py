@@ -49,7 +49,7 @@ def run(script: Script, arguments: Sequence[str], command: str, store: Store, ar
         _remember_impure(store, key, script, outcome)
         said = f"impure: {outcome.impure}"
         return _as_ever(script, arguments, command, store, said, key, outcome.cpu_us)
-    remember(store, key, _entry(script, outcome))
+    remember(store, key, _entry(script, outcome), words_of(script, arguments))
     return Answer(exit_code=0, frames=outcome.frames, said=f"miss: now kept as {key}")
 
 
@@ -137,6 +137,16 @@ def name_of(
     return key.why if isinstance(key, Impure) else (key, node, parts)
 
 
+def words_of(script: Script, arguments: Sequence[str]) -> tuple[str, ...]:
+    """What the ledger says was asked for; nothing where that is no text."""
+    words = (str(script.path), *arguments)
+    try:
+        "".join(words).encode()
+    except UnicodeEncodeError:
+        return ()
+    return words
+
+
 def _as_ever(
     script: Script,
     arguments: Sequence[str],
@@ -149,7 +159,8 @@ def _as_ever(
     ran = run_reference(command, script.named, arguments)
     if store is not None:
         cost = _cost(script, ran)
-        put_down(store, replace(cost, impure=said, cpu_us=cost.cpu_us + tried_cpu_us), key)
+        cost = replace(cost, impure=said, cpu_us=cost.cpu_us + tried_cpu_us)
+        put_down(store, cost, key, words_of(script, arguments))
     return Answer(exit_code=ran.exit_code, said=said)
 
 
