@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
+from typing import IO, Final
 
 import numpy as np
 
@@ -20,31 +23,55 @@ from trisplit.models.stages import given
 from trisplit.models.statistics import About, Doubles, Statistics, open_statistics, writing
 from trisplit.models.twins import kept_statistics
 from trisplit.models.watching import Watched
-from trisplit.paths import cache_dir
+from trisplit.paths import cache_dir, unwritable
+
+RESIDUALS: Final = "residuals-"
+"""And a layer's number: the file of what the passages leave before it."""
+
+_ROWS_AT_ONCE: Final = 2048
 
 
 class Stream:
     """Passages on their way through a model, a layer at a time; their residuals lie in a file.
 
-    Used in a `with`, at whose end the file is gone.
+    Used in a `with`, at whose end the file is gone, unless it is to be kept. `layer`: before which it stands.
     """
 
-    def __init__(self, model: Model, passages: Sequence[Sequence[int]], *, threads: int) -> None:
-        """Stands before layer 0. Problems as of loading a model, and for a passage past its context."""
+    def __init__(
+        self,
+        model: Model,
+        passages: Sequence[Sequence[int]],
+        *,
+        threads: int,
+        keep: Path | None = None,
+        before: int = 0,
+    ) -> None:
+        """Stands before layer 0; with `keep` before the deepest layer that an earlier run came to.
+
+        `keep` is a folder for what these passages leave in this model alone; none of it is taken that lies
+        behind layer `before`. Problems as of loading a model, and for a passage past its context.
+        """
         self._model, self._threads = model, threads
         self._longest = context_for(model.config, max(map(len, passages)))
         self._first = [0, *accumulate(map(len, passages))]
-        self._residuals = tempfile.TemporaryFile(dir=cache_dir())  # noqa: SIM115
-        files = list(model.files(model.stages[:1], "f32"))
-        embed = Tracks(StageSession(model.config, files, context=1, threads=1))
-        for n, passage in enumerate(passages):
-            self._write(n, embed.run({"ids": np.array(passage)}, 0))
+        self._own = tempfile.TemporaryDirectory(dir=cache_dir()) if keep is None else None
+        self._folder = Path(self._own.name) if self._own else keep or cache_dir()
+        self.layer = next(filter(self._is_whole, range(before, 0, -1)), 0)
+        if self.layer == 0:
+            files = list(model.files(model.stages[:1], "f32"))
+            embed = Tracks(StageSession(model.config, files, context=1, threads=1))
+            with drafted(self._at(0)) as first:
+                for passage in passages:
+                    first.write(np.ascontiguousarray(embed.run({"ids": np.array(passage)}, 0)).data)
+        self._residuals = self._at(self.layer).open("rb")
 
     def __enter__(self) -> Stream:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._residuals.close()
+        if self._own:
+            self._own.cleanup()
 
     def __len__(self) -> int:
         """How many passages there are."""
@@ -53,18 +80,23 @@ class Stream:
     def through(self, layer: int, files: Sequence[StageFile]) -> Iterator[Mapping[str, Floats]]:
         """Takes every passage through a layer made of these files; yields what its matrices were given.
 
-        By the names of `stages.given`, [rows, width], a passage at a time; to be taken to the end. Files of
-        an edited layer make the layers after it see what they would see in the edited model.
-        CheckpointProblem when what the layer leaves is no number.
+        By the names of `stages.given`, [rows, width], a passage at a time; to be taken to the end, after
+        which the stream stands behind the layer. Files of an edited layer make the layers after it see what
+        they would see in the edited model. CheckpointProblem when what the layer leaves is no number.
         """
         watched = Watched(self._model.config, files, longest=self._longest, threads=self._threads)
-        for passage in range(len(self)):
-            left, shown = watched.run({"x": self.residual(passage)})
-            if not np.isfinite(left).all():
-                what = f"layer {layer} turns text into what is no number: a weight of it is damaged"
-                raise CheckpointProblem(what, fix="get the model again")
-            self._write(passage, left)
-            yield shown
+        self._at(layer - 1).unlink(missing_ok=True)  # what was found there is kept by now, if it is at all
+        with drafted(self._at(layer + 1)) as after:
+            for passage in range(len(self)):
+                left, shown = watched.run({"x": self.residual(passage)})
+                if not np.isfinite(left).all():
+                    what = f"layer {layer} turns text into what is no number: a weight of it is damaged"
+                    raise CheckpointProblem(what, fix="get the model again")
+                after.write(np.ascontiguousarray(left).data)
+                yield shown
+        self._residuals.close()
+        self._residuals = self._at(layer + 1).open("rb")
+        self.layer = layer + 1
 
     def residual(self, passage: int) -> Floats:
         """The residuals of one passage where the stream stands, [rows, hidden]."""
@@ -74,27 +106,55 @@ class Stream:
         raw = self._residuals.read(4 * hidden * (past - first))
         return np.frombuffer(raw, np.float32).reshape(-1, hidden)
 
-    def _write(self, passage: int, residual: Floats) -> None:
-        self._residuals.seek(4 * self._model.config.hidden * self._first[passage])
-        self._residuals.write(np.ascontiguousarray(residual).data)
+    def _at(self, layer: int) -> Path:
+        return self._folder / f"{RESIDUALS}{layer}"
+
+    def _is_whole(self, layer: int) -> bool:
+        path = self._at(layer)
+        return path.exists() and path.stat().st_size == 4 * self._model.config.hidden * self._first[-1]
 
 
 class Moments:
     """The sum of xxᵀ over rows as they come, in float64."""
 
     def __init__(self, width: int) -> None:
-        self.total: Doubles = np.zeros((width, width))
+        self._total: Doubles = np.zeros((width, width))
+        self._waiting: list[Floats] = []
+        self._waiting_rows = 0
         self.rows = 0
 
     def add(self, rows: Floats) -> None:
-        """Takes rows [rows, width] in."""
-        wide = rows.astype(np.float64)
-        self.total += wide.T @ wide
+        """Takes rows [rows, width] in; some wait, for a large product is faster than many small ones."""
+        self._waiting.append(rows.astype(np.float64))
+        self._waiting_rows += len(rows)
         self.rows += len(rows)
+        if self._waiting_rows >= _ROWS_AT_ONCE:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        wide = np.concatenate(self._waiting)
+        self._total += wide.T @ wide  # numpy sees that both are one, and makes half of it
+        self._waiting, self._waiting_rows = [], 0
 
     def mean(self) -> Doubles:
         """E[xxᵀ], [width, width]; zeros before the first row."""
-        return self.total / max(self.rows, 1)
+        if self._waiting:
+            self._take_in()
+        return self._total / max(self.rows, 1)
+
+
+@contextmanager
+def drafted(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, which appears whole when all is done or not at all; RequestProblem if it cannot be."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as stream:
+            yield stream
+        draft.replace(path)
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def calibrate(model: Model, passages: Sequence[Sequence[int]], path: Path, *, threads: int) -> Iterator[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -26,7 +25,6 @@ from trisplit.compress.study import Study, study, weights
 from trisplit.errors import RequestProblem
 from trisplit.models.families import FAMILIES
 from trisplit.models.model import Model, open_model
-from trisplit.paths import cache_dir
 
 RECEIPT: Final = "receipt.json"
 
@@ -67,8 +65,8 @@ def compress(
     fit; Problems as of reading and writing.
     """
     model = _refuse_early(anatomy, out)
-    with _drafted(out) as draft, tempfile.TemporaryDirectory(dir=cache_dir()) as folder:
-        found = study(anatomy, calibration, Path(folder), threads=threads, report=report)
+    with _drafted(out) as draft:
+        found = study(anatomy, calibration, threads=threads, report=report)
         prices = _prices(found, recipe, calibration, threads, report)
         widths = choose(found, recipe, prices)
         refits = (found.refit(layer, width) for layer, width in enumerate(widths))

@@ -1,26 +1,25 @@
 """What pruning the FFNs of a model would cost: a path for each layer, and what an error there is worth.
 
-One pass of calibration text through the dense model. The moments of a layer lie in a file, not in memory.
+One pass of calibration text through the dense model. The moments of a layer lie in a file, not in memory,
+and are kept between runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path as File
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
 from trisplit.compress.allocate import UNIT, Curve
 from trisplit.compress.anatomy import Anatomy
-from trisplit.compress.calibrate import Moments, Stream
 from trisplit.compress.methods.ffn import Fit, Path, Refit, best_refit, path, protected, same_stream
+from trisplit.compress.moments import FfnMoments, ffn_moments
 from trisplit.compress.reading import Head, Report, silent, told
 from trisplit.compress.spectra import Doubles
 from trisplit.errors import RequestProblem
-from trisplit.models.config import layer_stages
 from trisplit.models.families import FAMILIES
 from trisplit.models.model import Model
 from trisplit.models.predictions import scores
@@ -28,22 +27,21 @@ from trisplit.models.session import Floats, StageSession, Tracks
 
 _RIDGE: Final = 1e-4  # while neurons go; the last refit chooses its own
 _LEAST_SHARE: Final = 0.25  # of a layer's neurons: beyond that errors of a layer alone say too little
-_HELD_OUT: Final = 10  # every so many passages one is kept for choosing λ
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """The paths of all layers, and where the moments lie that they were found with."""
+    """The paths of all layers, and the moments that they were found with."""
 
     anatomy: Anatomy
-    folder: File
+    moments: FfnMoments
     paths: tuple[Path, ...]
     unit: int
 
-    def fit(self, layer: int, part: str = "train") -> Fit:
+    def fit(self, layer: int, part: Literal["train", "held"] = "train") -> Fit:
         """The problem of one layer, on the text its path was found with or on what was held out of it."""
-        with np.load(self.folder / f"{layer}.npz") as kept:
-            return same_stream(down_of(self.anatomy, layer), kept[part])
+        given = self.moments.of(layer)
+        return same_stream(down_of(self.anatomy, layer), given.train if part == "train" else given.held)
 
     def refit(self, layer: int, width: int) -> Refit:
         """The best down of this width."""
@@ -65,43 +63,24 @@ def down_of(anatomy: Anatomy, layer: int) -> Doubles:
 
 
 def study(
-    anatomy: Anatomy,
-    passages: Sequence[Sequence[int]],
-    folder: File,
-    *,
-    threads: int,
-    report: Report = silent,
+    anatomy: Anatomy, passages: Sequence[Sequence[int]], *, threads: int, report: Report = silent
 ) -> Study:
-    """Reads the passages and finds every layer's path; `folder` is for the moments.
-
-    Problems as of `Stream`. Of several passages every tenth is held out for choosing λ, at least one.
-    """
+    """Reads the passages, unless they were read before, and finds all paths; Problems as of `Stream`."""
     model = _decoder(anatomy)
     unit = math.gcd(UNIT, *model.config.ffn)
-    apart = {n for n in range(len(passages)) if n % _HELD_OUT == _HELD_OUT - 1}
-    apart = apart or ({len(passages) - 1} if len(passages) > 1 else set())
-    paths = []
-    with Stream(model, passages, threads=threads) as stream:
-        for layer in told(range(model.config.layers), "studying layers", model.config.layers, report):
-            moments = _moments(model, stream, layer, apart)
-            np.savez(folder / f"{layer}.npz", **moments)  # type: ignore[arg-type]
-            down = down_of(anatomy, layer)
-            fit = same_stream(down, moments["train"])
-            least = -(-round(_LEAST_SHARE * fit.neurons) // unit) * unit
-            guarded = protected(fit, down)
-            paths.append(path(fit, ridge=_RIDGE, block=unit, least=least, keep=guarded))
-    return Study(anatomy, folder, tuple(paths), unit)
+    moments = ffn_moments(model, passages, threads=threads, report=report)
+    layers = range(model.config.layers)
+    paths = [
+        _path(down_of(anatomy, layer), moments.of(layer).train, unit)
+        for layer in told(layers, "studying layers", len(layers), report)
+    ]
+    return Study(anatomy, moments, tuple(paths), unit)
 
 
-def _moments(model: Model, stream: Stream, layer: int, apart: set[int]) -> Mapping[str, Doubles]:
-    """E[hhᵀ] of what down is given: of most passages, and of those held out (of all where none are)."""
-    n = model.config.ffn[layer]
-    train, held = Moments(n), Moments(n)
-    files = list(model.files(layer_stages(range(layer, layer + 1)), "f32"))
-    for number, shown in enumerate(stream.through(layer, files)):
-        rows = next(values for name, values in shown.items() if name.endswith(".down"))
-        (held if number in apart else train).add(rows)
-    return {"train": train.mean(), "held": held.mean() if apart else train.mean()}
+def _path(down: Doubles, gram: Doubles, unit: int) -> Path:
+    fit = same_stream(down, gram)
+    least = -(-round(_LEAST_SHARE * fit.neurons) // unit) * unit
+    return path(fit, ridge=_RIDGE, block=unit, least=least, keep=protected(fit, down))
 
 
 def _decoder(anatomy: Anatomy) -> Model:

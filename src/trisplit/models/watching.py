@@ -27,7 +27,7 @@ class Watched:
     def __init__(
         self, config: ModelConfig, files: Sequence[StageFile], *, longest: int, threads: int
     ) -> None:
-        session = _Showing(config, files, context=longest, threads=threads)
+        session = _Showing(config, files, context=longest, threads=threads, spin=False)
         self._session, self._shown = session, list(given(config, session.stages))
         shape = (1, config.kv_heads, session.room, config.head_dim)
         self._always: dict[str, NDArray[Any]] = {**session.rotary}
