@@ -22,6 +22,7 @@ from trisplit.cli import (
     bench,
     caching,
     calibrating,
+    charging,
     claims,
     compressing,
     drafting,
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 for module in (answer, plan, show, station, up, claims, evaluating, atlas, compressing, caching, scripts):
     module.add_to(app)
+charging.add_to(caching.app)
 ladder.add_to(bench.app)
 drafting.add_to(bench.app)
 speculating.add_to(bench.app)

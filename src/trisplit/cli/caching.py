@@ -158,7 +158,7 @@ def ledger(
         if not 0 <= value < 1e15:
             raise RequestProblem(f"{name} {value} makes no sense", fix="give a number of 0 or more")
     rates = records.Rates(watts=watts, price_per_kwh=price, pue=pue)
-    since_s = records.now_s() - _seconds_of(since) if since else 0
+    since_s = records.now_s() - seconds_of(since) if since else 0
     with open_store() as store:
         found, torn = records.read(store.folder / records.FILE, since_s=since_s)
     rows = records.sums(found)
@@ -220,7 +220,7 @@ def _bytes_of(text: str) -> int:
     return int(float(f"{parts[1]}.{parts[2] or 0}") * _UNITS[parts[3]])
 
 
-def _seconds_of(text: str) -> int:
+def seconds_of(text: str) -> int:
     """A span as a person writes it; RequestProblem otherwise."""
     parts = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
     if parts is None:
