@@ -177,21 +177,22 @@ def _text_score(
         for part in _passage_scores(exact.head, x, seen.head, y, passage)
     ]
     kl, top1, surprise, surprise_dense = np.concatenate(measured).mean(axis=0).tolist()
-    tokens, ppl = sum(map(len, measured)), _exp(surprise)
+    tokens, ppl = sum(map(len, measured)), exp_of(surprise)
     if dense is None:
         return TextScore(text=name, tokens=tokens, ppl=ppl)
     return TextScore(
         text=name,
         tokens=tokens,
         ppl=ppl,
-        ppl_dense=_exp(surprise_dense),
-        ppl_ratio=_exp(surprise - surprise_dense),
+        ppl_dense=exp_of(surprise_dense),
+        ppl_ratio=exp_of(surprise - surprise_dense),
         kl=kl,
         top1=top1,
     )
 
 
-def _exp(nats: float) -> float:
+def exp_of(nats: float) -> float:
+    """The exponential, of what is too much of the most that is a number."""
     return math.exp(min(nats, _MOST_NATS))
 
 
