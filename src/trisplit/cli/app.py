@@ -25,6 +25,7 @@ from trisplit.cli import (
     charging,
     claims,
     compressing,
+    diagnosing,
     drafting,
     evaluating,
     gate,
@@ -49,6 +50,7 @@ app = typer.Typer(
 for module in (answer, plan, show, station, up, claims, evaluating, atlas, compressing, caching, scripts):
     module.add_to(app)
 charging.add_to(caching.app)
+diagnosing.add_to(app)
 ladder.add_to(bench.app)
 drafting.add_to(bench.app)
 speculating.add_to(bench.app)
