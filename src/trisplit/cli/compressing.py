@@ -6,20 +6,23 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trisplit.cli.evaluating import FAILED
+from trisplit.cli.evaluating import FAILED, Questioning
 from trisplit.cli.options import AsJson, ModelArgument
 from trisplit.cli.unfold import unfolded
 
 if TYPE_CHECKING:
     from trisplit.compress.evaluate import Exam
     from trisplit.compress.pipeline import Outcome
+    from trisplit.compress.steps.step import Taken
     from trisplit.models.model import Model
+    from trisplit.table import Table
 
 
 def add_to(app: typer.Typer) -> None:
@@ -49,10 +52,13 @@ def compress(
     model: ModelArgument,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the smaller copy goes.")],
     material: Material,
-    recipe: Annotated[str, typer.Option(help="See `trisplit recipes`.")] = "conservative",
+    questioning: Questioning,
+    recipe: Annotated[
+        str, typer.Option(metavar="NAME|FILE.toml", help="See `trisplit recipes`; or a file of steps.")
+    ] = "conservative",
     keep: Annotated[float | None, typer.Option(help="Another share of neurons than the recipe's.")] = None,
     gate: Annotated[
-        str, typer.Option(metavar="NAME=LIMIT,…", help="ppl, kl, top1; exit 2 if one fails.")
+        str, typer.Option(metavar="NAME=LIMIT,…", help="ppl, kl, top1, accuracy; exit 2 if one fails.")
     ] = "default",
     keep_failed: Annotated[
         bool, typer.Option("--keep-failed", help="Keep the copy also if it fails.")
@@ -60,7 +66,7 @@ def compress(
     threads: Annotated[int, typer.Option(min=1, help="Threads to read with.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Prune the FFNs of a model, refit what is left, judge the copy, and keep it if it passes."""
+    """Make a model smaller by a recipe, judge the copy beside the model, and keep it if it passes."""
     from trisplit.machine import free_cores
 
     # Read once, when numpy is first imported. More threads than free cores took four times as long.
@@ -72,9 +78,9 @@ def compress(
     from trisplit.compress.anatomy import dissect
     from trisplit.compress.gates import limits
     from trisplit.compress.passages import passages_of
-    from trisplit.compress.recipe import recipe_named
+    from trisplit.compress.stacks import open_recipe
 
-    chosen, wanted = recipe_named(recipe, keep), limits(gate)
+    chosen, wanted = open_recipe(recipe, keep), limits(gate)
     anatomy = dissect(find_model(model))
     if anatomy.model is None:
         from trisplit.errors import RequestProblem
@@ -82,33 +88,51 @@ def compress(
         raise RequestProblem(f"{model} is no decoder", fix="name a decoder")
     texts = read_texts(material.calibrate, "calibration")
     read = passages_of(anatomy.model.tokenizer(), texts, material.tokens)
-    exam = _exam(anatomy.model, material)
+    exam = _exam(anatomy.model, material, questioning)
     with bars() as show:
         outcome = pipeline.compress(
             *(anatomy, chosen, read, exam, out),
             gates=wanted,
             keep_failed=keep_failed,
+            seed=material.seed,
             threads=threads,
             report=show.advance,
         )
-    _show({"model": model, **asdict(material), "held_out": list(exam.texts)}, outcome, out, as_json=as_json)
+    asked = {"model": model, **asdict(material), "held_out": list(exam.texts), **asdict(questioning)}
+    _show(asked, outcome, out, as_json=as_json)
     if not outcome.verdict.passed:
         raise typer.Exit(FAILED)
 
 
 def recipes(as_json: AsJson = False) -> None:
-    """Show the recipes of `trisplit compress`."""
+    """Show the recipes of `trisplit compress`, and the kinds of step that a file of them can have."""
     from trisplit.cli.printing import print_result
-    from trisplit.compress.recipe import ALIASES, RECIPES
+    from trisplit.compress.recipe import ALIASES, RECIPES, STEPS
     from trisplit.table import Table
 
     also = {name: ", ".join(alias for alias, to in ALIASES.items() if to == name) for name in RECIPES}
-    rows = [asdict(recipe) | {"also": also[name]} for name, recipe in RECIPES.items()]
-    table = Table(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
-    print_result({"rows": rows} if as_json else None, [table])
+    rows = [recipe.facts() | {"also": also[name]} for name, recipe in RECIPES.items()]
+    kinds = {
+        method: {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
+        for method, kind in STEPS.items()
+    }
+    if as_json:
+        steps = [{"method": name, "what": STEPS[name].what, "parameters": kinds[name]} for name in kinds]
+        print_result({"rows": rows, "steps": steps}, [])
+        return
+    named = Table(
+        ("recipe", "what", "also"), tuple((row["name"], row["what"], row["also"]) for row in rows), "recipes"
+    )
+    steps_of = tuple((name, STEPS[name].what, _spelled(kinds[name])) for name in kinds)
+    print_result(None, [named, Table(("method", "what", "parameters"), steps_of, "steps of a file")])
 
 
-def _exam(model: Model, material: Material) -> Exam:
+def _spelled(parameters: dict[str, Any]) -> str:
+    return ", ".join(f"{name} = {json.dumps(value)}" for name, value in parameters.items())
+
+
+def _exam(model: Model, material: Material, questioning: Questioning) -> Exam:
+    from trisplit.cli.evaluating import questions_of, scorings_of
     from trisplit.cli.texts import called, read_texts
     from trisplit.cli.typed import TEXTS
     from trisplit.compress.evaluate import Exam
@@ -117,25 +141,55 @@ def _exam(model: Model, material: Material) -> Exam:
     tokenizer = model.tokenizer()
     how = {"count": material.passages, "n_tokens": material.passage_tokens, "seed": material.seed}
     names = material.held_out or TEXTS
-    return Exam(texts={called(n): passages(tokenizer, read_texts(n, "held-out"), **how) for n in names})
+    return Exam(
+        texts={called(name): passages(tokenizer, read_texts(name, "held-out"), **how) for name in names},
+        questions=questions_of(questioning),
+        shots=questioning.shots,
+        scorings=scorings_of(questioning.scoring),
+    )
 
 
 def _show(asked: dict[str, Any], outcome: Outcome, out: Path, *, as_json: bool) -> None:
-    from trisplit.cli.evaluating import gates_table, texts_table
+    from trisplit.cli.evaluating import gates_table, scores_table, texts_table
     from trisplit.cli.printing import print_result
     from trisplit.machine import this_machine
-    from trisplit.table import Table
 
-    parameters = {"parameters": outcome.parameters, "parameters_dense": outcome.parameters_dense}
     if as_json:
-        facts = asked | dict(outcome.receipt) | parameters | {"kept": str(out) if outcome.kept else None}
+        facts = asked | dict(outcome.receipt) | {"kept": str(out) if outcome.kept else None}
         facts |= {"machine": asdict(this_machine()), "command": shlex.join(["trisplit", *sys.argv[1:]])}
         print(json.dumps(facts))
         return
-    edits = Table(("layer", "neurons kept"), tuple(enumerate(outcome.widths)))
+    measured, verdict = outcome.measured, outcome.verdict
     lines = [
-        f"{outcome.parameters:,} of {outcome.parameters_dense:,} parameters",
-        "passed" if outcome.verdict.passed else "failed",
+        *(f"{taken.step.method}: {note}" for taken in outcome.taken for note in taken.notes),
+        *verdict.notes,
+        *_weights(outcome),
+        "passed" if verdict.passed else "failed",
         f"written: {out}" if outcome.kept else f"not kept; the receipt is in {out}",
     ]
-    print_result(None, [edits, texts_table(outcome.measured), gates_table(outcome.verdict)], lines)
+    tables = [*edits_tables(outcome.taken), texts_table(measured)]
+    tables += [scores_table(measured)] if measured.questions else []
+    print_result(None, [*tables, gates_table(verdict)], lines)
+
+
+def edits_tables(taken: Sequence[Taken]) -> Iterator[Table]:
+    """What each step that changes something changes, and what that saves."""
+    from trisplit.table import Table, size
+
+    for number, step in enumerate(taken, 1):
+        columns = ("layer", "what", "before", "after", "parameters saved", "bytes saved")
+        rows = tuple(
+            (edit.layer, edit.what, edit.before, edit.after, edit.parameters, size(edit.n_bytes))
+            for edit in step.edits
+        )
+        if rows:
+            yield Table(columns, rows, f"step {number}: {step.step.method}")
+
+
+def _weights(outcome: Outcome) -> Iterator[str]:
+    from trisplit.table import size
+
+    now, before = outcome.measured.weight, outcome.measured.dense
+    if now and before:
+        yield f"{now.parameters:,} of {before.parameters:,} parameters"
+        yield f"{size(now.weight_bytes)} as {outcome.shape.dtype}, of {size(before.weight_bytes)} as f32"

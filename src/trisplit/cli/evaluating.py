@@ -113,16 +113,17 @@ def _exam(model: Model, reading: Reading, questioning: Questioning) -> Exam:
     tokenizer = model.tokenizer()
     how = {"count": reading.passages, "n_tokens": reading.passage_tokens, "seed": reading.seed}
     names = reading.text or ([] if questioning.questions else ["wiki"])
-    scorings = _scorings(questioning.scoring)
+    scorings = scorings_of(questioning.scoring)
     return Exam(
         texts={called(name): passages(tokenizer, read_texts(name, "held-out"), **how) for name in names},
-        questions=_questions(questioning),
+        questions=questions_of(questioning),
         shots=questioning.shots,
         scorings=scorings,
     )
 
 
-def _scorings(text: str) -> list[Scoring]:
+def scorings_of(text: str) -> list[Scoring]:
+    """Ways of scoring, as typed."""
     from trisplit.cli.typed import some, words
     from trisplit.compress.questions import SCORINGS
     from trisplit.errors import UnknownName
@@ -135,7 +136,7 @@ def _scorings(text: str) -> list[Scoring]:
     return [known[word] for word in chosen]
 
 
-def _questions(questioning: Questioning) -> list[Question]:
+def questions_of(questioning: Questioning) -> list[Question]:
     """The shots, then those that are asked."""
     from trisplit.assets import ASSETS
     from trisplit.cli.names import fetched
@@ -224,7 +225,7 @@ def _tables(measured: Evaluation, verdict: Verdict | None) -> Iterator[Table]:
     if measured.texts:
         yield texts_table(measured)
     if measured.questions:
-        yield _table([_score_facts(score) for score in measured.questions])
+        yield scores_table(measured)
     if any(weight for _, weight in weights):
         yield _table([_weight_facts(name, weight) for name, weight in weights if weight])
     if verdict and verdict.gates:
@@ -234,6 +235,11 @@ def _tables(measured: Evaluation, verdict: Verdict | None) -> Iterator[Table]:
 def texts_table(measured: Evaluation) -> Table:
     """A row for each text."""
     return _table([asdict(text) for text in measured.texts])
+
+
+def scores_table(measured: Evaluation) -> Table:
+    """A row for each way of scoring."""
+    return _table([_score_facts(score) for score in measured.questions])
 
 
 def gates_table(verdict: Verdict) -> Table:
