@@ -73,6 +73,9 @@ speculation-warm_run := $(speculated) --drafts twin:int8 --one-way-ms 50 --tempe
 speculation-int8_run := $(speculated) --drafts ngram,twin:int4 --one-way-ms 50 --temperature 0 --prompts draftable \
 	--dtype int8 --modes stream
 speculation-hopeless_run := $(speculated) --drafts ngram --modes auto --one-way-ms 20 --temperature 0.8 --prompts novel
+# FFNs of three sizes, all variants in turns; then the steps of a recipe in a whole model.
+ffn_run := bench ffn smollm2 qwen-0.5b phi-3-mini
+stack_run := bench stack smollm2
 memory_run := bench memory smollm2 --dtype f32,int8,int4
 wire_run := bench wire
 failover_run := bench failover smollm2
@@ -89,7 +92,7 @@ sessions_run := bench sessions smollm2 --sessions 8 --stations 6 --one-way-ms 20
 prefill_run := bench prefill smollm2 --prompt 2000 --stations 6 --one-way-ms 20 --rounds 2
 prefill-waiting_run := bench prefill --stage-ms 5,5,5 --layers 30 --width 576 --prompt 2000 --stations 6 --one-way-ms 20 --rounds 1
 batch_run := gate batch smollm2 --stations 6 --sessions 8 --topology ring
-RULERS := decode mesh dtypes int4 draft memory wire failover ladder thirds-ring layers-6 levers ahead overlap uneven origin sessions \
+RULERS := decode mesh dtypes int4 draft ffn stack memory wire failover ladder thirds-ring layers-6 levers ahead overlap uneven origin sessions \
 	prefill prefill-waiting batch speculation speculation-ngram speculation-warm speculation-int8 speculation-hopeless
 
 bench: peers

@@ -50,6 +50,21 @@ def _decoder(line: Line, facts: Facts) -> None:
     asyncio.run(line.serve({"detail": f"onnxruntime {onnxruntime.__version__}"}, answer))
 
 
+def _recipe(line: Line, facts: Facts) -> None:
+    """A model with random weights, run as a recipe says."""
+    from trisplit.bench.stack import Recipe, decoder
+
+    model, n_bytes = decoder(Path(facts["model"]), Recipe(**facts["recipe"]), facts["context"])
+
+    async def step(ids: list[int], position: int) -> int:
+        return int(model.forward(ids, position).argmax())
+
+    async def answer(order: Order) -> Answer:
+        return await stretch(step, order)
+
+    asyncio.run(line.serve({"bytes_per_token": n_bytes}, answer))
+
+
 def _mesh(line: Line, facts: Facts) -> None:
     """A coordinator in this process, its stations in theirs; on the event loop `trisplit generate` uses."""
     import uvloop
@@ -155,6 +170,7 @@ def _near_end(line: Line, facts: Facts) -> None:
 
 _RUNNERS: Mapping[str, Callable[[Line, Facts], None]] = {
     "decoder": _decoder,
+    "recipe": _recipe,
     "mesh": _mesh,
     "stages": _stages,
     "nominal": _nominal,

@@ -33,6 +33,7 @@ from trisplit.cli import (
     plan,
     scripts,
     show,
+    slicing,
     speculating,
     station,
     up,
@@ -54,6 +55,7 @@ diagnosing.add_to(app)
 ladder.add_to(bench.app)
 drafting.add_to(bench.app)
 speculating.add_to(bench.app)
+slicing.add_to(bench.app)
 calibrating.add_to(app, bench.app)
 app.add_typer(bench.app, name="bench")
 batching.add_to(gate.app)

@@ -68,11 +68,11 @@ def one_dtype(text: str) -> Dtype:
     return kinds[0]
 
 
-def counts(text: str) -> list[int]:
-    """Numbers of threads; RequestProblem for what is none."""
-    for word in some(words(text), "number of threads"):
+def counts(text: str, option: str = "--threads", what: str = "threads") -> list[int]:
+    """Numbers of threads, or of what was asked for by another option; RequestProblem for what is none."""
+    for word in some(words(text), f"number of {what}"):
         if not word.isdecimal() or not 1 <= int(word) <= 1024:
-            raise RequestProblem(f"{word!r} is no number of threads", fix="write --threads 1,2")
+            raise RequestProblem(f"{word!r} is no number of {what}", fix=f"write {option} 1,2")
     return [int(word) for word in words(text)]
 
 

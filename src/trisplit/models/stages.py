@@ -186,13 +186,26 @@ def _attention(flow: Flow, file: StageFile) -> None:
 def _gate_up(flow: Flow, file: StageFile) -> None:
     config, g = flow.config, flow.graph
     source = flow.need("x" if config.parallel else "r", config.hidden)
-    wide = _linear(g, file, "gate_up", _norm(flow, file, "ffn_norm", source))
+    normed = _norm(flow, file, "ffn_norm", source)
     if not FAMILIES[config.family].gated:
-        flow.h = _activation(flow, wide)
+        flow.h = _activation(flow, _linear(g, file, "gate_up", normed))
         return
-    ffn = config.ffn[file.stage.layer]
-    gate, up = g.op("Split", wide, g.constant(f"split_{ffn}", np.array([ffn, ffn])), n=2, axis=-1)
+    gate, up = _gate_and_up(flow, file, normed)
     flow.h = g.op("Mul", _activation(flow, gate), up)
+
+
+def _gate_and_up(flow: Flow, file: StageFile, x: str) -> tuple[str, str]:
+    """One product that is split; two where gate and up lie apart, with nothing to join and split again."""
+    g, parts = flow.graph, file.parts_of("gate_up")
+    if len(parts) == 2 and "gate_up.bias" not in file.tensors:
+        g.given[matrix_name(file.stage, "gate_up")] = x
+        gate, up = (_matmul(g, file, part, x) for part in parts)
+        return gate, up
+    ffn, wide = flow.config.ffn[file.stage.layer], _linear(g, file, "gate_up", x)
+    halves: tuple[str, str] = g.op(
+        "Split", wide, g.constant(f"split_{ffn}", np.array([ffn, ffn])), n=2, axis=-1
+    )
+    return halves
 
 
 def _down(flow: Flow, file: StageFile) -> None:
