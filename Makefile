@@ -59,6 +59,16 @@ $(PEERS)/ready: tests/oracle/requirements.txt
 	CMAKE_ARGS=-DGGML_RPC=ON $(PEERS)/bin/pip install --quiet --no-binary llama-cpp-python $(LLAMA)
 	touch $@
 
+# The engines that `trisplit bench cache` and `bench energy` time scripts beside; as npm has them.
+.PHONY: peers-scripts
+peers-scripts: .peers/ready
+
+.peers/ready:
+	npm install --prefix .peers --no-fund --no-audit bun@1.4.5 deno@2.9.6 node@24.21.0
+	touch $@
+
+bench-cache bench-energy: peers-scripts
+
 # Every ruler, on a machine that does nothing else; what they print is kept in benchmarks/ (docs/benchmarks.md).
 decode_run := bench decode smollm2 --peers transformers,llama.cpp
 mesh_run := bench mesh smollm2
@@ -91,9 +101,11 @@ origin_run := bench mesh --stage-ms 187,148,207 --ends-ms 2170 --layers 60 --tim
 sessions_run := bench sessions smollm2 --sessions 8 --stations 6 --one-way-ms 20 --levers none,batched --rounds 2
 prefill_run := bench prefill smollm2 --prompt 2000 --stations 6 --one-way-ms 20 --rounds 2
 prefill-waiting_run := bench prefill --stage-ms 5,5,5 --layers 30 --width 576 --prompt 2000 --stations 6 --one-way-ms 20 --rounds 1
+cache_run := bench cache --peers bun,deno,node
+energy_run := bench energy --operations 93000 --peers bun,deno,node --pue 1.2 --ops-per-day 1e9 --nodes 1000
 batch_run := gate batch smollm2 --stations 6 --sessions 8 --topology ring
 RULERS := decode mesh dtypes int4 draft ffn stack memory wire failover ladder thirds-ring layers-6 levers ahead overlap uneven origin sessions \
-	prefill prefill-waiting batch speculation speculation-ngram speculation-warm speculation-int8 speculation-hopeless
+	prefill prefill-waiting batch cache energy speculation speculation-ngram speculation-warm speculation-int8 speculation-hopeless
 
 bench: peers
 	for ruler in $(RULERS); do $(MAKE) --no-print-directory bench-$$ruler || exit 1; done
@@ -104,4 +116,4 @@ bench-%: setup
 	mv benchmarks/$*.part benchmarks/$*.json
 
 clean:
-	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-* .peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

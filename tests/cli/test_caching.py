@@ -75,9 +75,12 @@ def test_the_ledger_holds_to_the_microsecond(folder: Path) -> None:
     assert script["demand_cpu_us"] == script["spent_cpu_us"] + script["skipped_cpu_us"]
     assert script["percent_c"] == 50
     assert script["skipped_joules"] == pytest.approx(script["skipped_cpu_us"] / 1e6 * 150)
-    assumed = {"watts": 100, "price_per_kwh": 0.3, "pue": 1.5, "ops_per_day": 0, "nodes": 1}
+    assumed = {"watts": 100, "price_per_kwh": 0.3, "pue": 1.5}
+    assumed |= {"watts_source": "stated", "ops_per_day": 0, "nodes": 1}
     assert (facts["assumptions"], facts["fleet"]) == (assumed, [])
-    assert "assumed: 100 W" in run("ledger", "--watts", "100").stdout
+    assert "100 W a busy core (stated), 0.27 a kWh, PUE 1\n" in run("ledger", "--watts", "100").stdout
+    source = facts_of("ledger")["assumptions"]["watts_source"]
+    assert source.startswith(("assumed: ", "measured"))
 
 
 def test_a_year_of_a_fleet() -> None:

@@ -33,6 +33,7 @@ from trisplit.cli import (
     plan,
     scripts,
     show,
+    skipping,
     slicing,
     speculating,
     station,
@@ -55,6 +56,7 @@ diagnosing.add_to(app)
 ladder.add_to(bench.app)
 drafting.add_to(bench.app)
 speculating.add_to(bench.app)
+skipping.add_to(bench.app)
 slicing.add_to(bench.app)
 calibrating.add_to(app, bench.app)
 app.add_typer(bench.app, name="bench")

@@ -12,6 +12,8 @@ from trisplit.cli.printing import print_result
 from trisplit.errors import RequestProblem
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trisplit.cache.entry import Entry
     from trisplit.cache.key import Key
     from trisplit.cache.store import Kept
@@ -136,7 +138,9 @@ def clear(as_json: AsJson = False) -> None:
 
 def ledger(
     since: Annotated[str, typer.Option(metavar="SPAN", help="Only the last 30m, 12h, 7d, …")] = "",
-    watts: Annotated[float, typer.Option(help="Power of one busy core, an assumption of yours.")] = 15.0,
+    watts: Annotated[
+        float | None, typer.Option(help="Power of one busy core; default: measured by RAPL, or assumed 15.")
+    ] = None,
     price: Annotated[float, typer.Option(help="Price of a kilowatt hour.")] = 0.27,
     pue: Annotated[float, typer.Option(help="Energy of the building per energy of the machine.")] = 1.0,
     ops_per_day: Annotated[
@@ -151,13 +155,13 @@ def ledger(
 
     from trisplit.cache import fleet
     from trisplit.cache import ledger as records
+    from trisplit.cache.power import watts_of_a_core
     from trisplit.cache.store import open_store
 
-    given = {"--watts": watts, "--price": price, "--pue": pue, "--ops-per-day": ops_per_day, "--nodes": nodes}
-    for name, value in given.items():
-        if not 0 <= value < 1e15:
-            raise RequestProblem(f"{name} {value} makes no sense", fix="give a number of 0 or more")
-    rates = records.Rates(watts=watts, price_per_kwh=price, pue=pue)
+    given = {"--watts": watts or 0.0, "--price": price, "--pue": pue}
+    refuse_nonsense(given | {"--ops-per-day": ops_per_day, "--nodes": nodes})
+    core = watts_of_a_core(watts)
+    rates = records.Rates(watts=core.watts, price_per_kwh=price, pue=pue)
     since_s = records.now_s() - seconds_of(since) if since else 0
     with open_store() as store:
         found, torn = records.read(store.folder / records.FILE, since_s=since_s)
@@ -173,11 +177,12 @@ def ledger(
             for row in rows
         ],
         "fleet": [asdict(one) for one in years],
-        "assumptions": asdict(rates) | {"ops_per_day": ops_per_day, "nodes": nodes},
+        "assumptions": asdict(rates)
+        | {"watts_source": core.source, "ops_per_day": ops_per_day, "nodes": nodes},
         "torn_records": torn,
     }
     lines = [
-        f"assumed: {watts:g} W a busy core, {price:g} a kWh, PUE {pue:g}",
+        f"{core.watts:g} W a busy core ({core.source}), {price:g} a kWh, PUE {pue:g}",
         "percent_c: requests answered without computing; a miss or an impure run counts 0",
         "demand: what there would have been to compute; spent and skipped together",
     ]
@@ -189,6 +194,13 @@ def ledger(
             f"times_landauer: energy of a request by that of erasing a bit, {fleet.LANDAUER_J_PER_BIT:.3g} J",
         ]
     print_result(facts if as_json else None, tables, lines)
+
+
+def refuse_nonsense(given: Mapping[str, float]) -> None:
+    """RequestProblem for a number that is none, or below 0."""
+    for name, value in given.items():
+        if not 0 <= value < 1e15:
+            raise RequestProblem(f"{name} {value} makes no sense", fix="give a number of 0 or more")
 
 
 def _facts(kept: Kept, entry: Entry) -> dict[str, Any]:

@@ -1,0 +1,3 @@
+let [a, b]: [bigint, bigint] = [0n, 1n];
+for (let i = 0; i < 1000; i++) [a, b] = [b, a + b];
+console.log(String(a));
