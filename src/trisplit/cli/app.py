@@ -31,6 +31,7 @@ from trisplit.cli import (
     gate,
     ladder,
     plan,
+    pruned,
     scripts,
     show,
     skipping,
@@ -59,6 +60,7 @@ speculating.add_to(bench.app)
 skipping.add_to(bench.app)
 slicing.add_to(bench.app)
 calibrating.add_to(app, bench.app)
+pruned.add_to(bench.app)
 app.add_typer(bench.app, name="bench")
 batching.add_to(gate.app)
 app.add_typer(gate.app, name="gate")

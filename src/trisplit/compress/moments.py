@@ -7,6 +7,7 @@ ended; a file that is torn counts as not there.
 from __future__ import annotations
 
 import hashlib
+import time
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,11 +30,15 @@ _UNREADABLE: Final = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFil
 
 @dataclass(frozen=True, slots=True)
 class FfnGiven:
-    """E[hhᵀ] [n, n] of most passages, and of those held out (of all where none are); E[h] [n] of most."""
+    """E[hhᵀ] [n, n] of most passages, and of those held out (of all where none are); E[h] [n] of most.
+
+    `took_s`: how long it took to find them.
+    """
 
     train: Doubles
     held: Doubles
     mean: Doubles
+    took_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class FfnMoments:
                 train=given.train[upper].astype(np.float32),
                 held=given.held[upper].astype(np.float32),
                 mean=given.mean,
+                took_s=given.took_s,
             )
 
     def _at(self, layer: int) -> Path:
@@ -73,15 +79,14 @@ def ffn_moments(
 ) -> FfnMoments:
     """The moments of these passages: those that were kept, the others made now, a layer in memory at a time.
 
-    Of several passages every tenth is held out, at least one. Problems as of `Stream`.
+    Problems as of `Stream`.
     """
     kept = FfnMoments(_folder(model, passages))
     layers = model.config.layers
     done = kept.whole(layers)
     if done == layers:
         return kept
-    apart = {n for n in range(len(passages)) if n % _HELD_OUT == _HELD_OUT - 1}
-    apart = apart or ({len(passages) - 1} if len(passages) > 1 else set())
+    apart = held_out(len(passages))
     with Stream(model, passages, threads=threads, keep=kept.folder, before=done) as stream:
         rest = range(stream.layer, layers)
         for layer in told(rest, "calibrating", len(rest), report):
@@ -91,8 +96,14 @@ def ffn_moments(
     return kept
 
 
+def held_out(passages: int) -> set[int]:
+    """Which of so many passages are not fitted to: of several every tenth, at least one."""
+    tenth = set(range(_HELD_OUT - 1, passages, _HELD_OUT))
+    return tenth or ({passages - 1} if passages > 1 else set())
+
+
 def _given(model: Model, stream: Stream, layer: int, apart: set[int]) -> FfnGiven:
-    n = model.config.ffn[layer]
+    began_s, n = time.perf_counter(), model.config.ffn[layer]
     train, held, total = Moments(n), Moments(n), np.zeros(n)
     files = list(model.files(layer_stages(range(layer, layer + 1)), "f32"))
     for number, shown in enumerate(stream.through(layer, files)):
@@ -102,8 +113,9 @@ def _given(model: Model, stream: Stream, layer: int, apart: set[int]) -> FfnGive
         else:
             train.add(rows)
             total += rows.sum(axis=0, dtype=np.float64)
-    mean = total / max(train.rows, 1)
-    return FfnGiven(train.mean(), held.mean() if apart else train.mean(), mean)
+    train_mean, mean = train.mean(), total / max(train.rows, 1)
+    held_mean = held.mean() if apart else train_mean
+    return FfnGiven(train_mean, held_mean, mean, time.perf_counter() - began_s)
 
 
 def _folder(model: Model, passages: Sequence[Sequence[int]]) -> Path:
@@ -121,7 +133,8 @@ def _read(path: Path) -> FfnGiven | None:
     """None for what is not there, or not whole: every array in the file has its own checksum."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as kept:
-            return FfnGiven(_square(kept["train"]), _square(kept["held"]), kept["mean"])
+            grams = _square(kept["train"]), _square(kept["held"])
+            return FfnGiven(*grams, kept["mean"], float(kept["took_s"]))
     except _UNREADABLE:
         return None
 

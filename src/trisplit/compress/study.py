@@ -16,8 +16,8 @@ import numpy as np
 from trisplit.compress.allocate import UNIT, Curve
 from trisplit.compress.anatomy import Anatomy
 from trisplit.compress.methods.ffn import Fit, Path, Refit, best_refit, path, protected, same_stream
-from trisplit.compress.moments import FfnMoments, ffn_moments
-from trisplit.compress.reading import Head, Report, silent, told
+from trisplit.compress.moments import FfnMoments, ffn_moments, held_out
+from trisplit.compress.reading import HEAD_ROWS, Head, Report, silent, told
 from trisplit.compress.spectra import Doubles
 from trisplit.errors import RequestProblem
 from trisplit.models.families import FAMILIES
@@ -27,6 +27,9 @@ from trisplit.models.session import Floats, StageSession, Tracks
 
 _RIDGE: Final = 1e-4  # while neurons go; the last refit chooses its own
 _LEAST_SHARE: Final = 0.25  # of a layer's neurons: beyond that errors of a layer alone say too little
+
+_PROBED: Final = 4  # passages, and tokens of each, that tell what an error costs
+_PROBED_TOKENS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,13 @@ def _decoder(anatomy: Anatomy) -> Model:
 # --- what an error costs --------------------------------------------------------------------------
 
 
+def probed(passages: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    """What errors are priced on: beginnings of some of the passages that nothing was fitted to."""
+    apart = sorted(held_out(len(passages))) or [0]
+    step = -(-len(apart) // _PROBED)
+    return [passages[n][: _PROBED_TOKENS + 1] for n in apart[::step]]
+
+
 def weights(
     found: Study,
     passages: Sequence[Sequence[int]],
@@ -102,64 +112,66 @@ def weights(
 ) -> list[float]:
     """Mean KL to the dense model, in nats, of one unit of each layer's error.
 
-    Measured by pruning each layer alone to `share` of its neurons. RequestProblem for families with a norm
-    after the FFN: what they add to the residual is not what down gives.
+    Measured by pruning each layer alone to `share` of its neurons: over shares KL grows as the error does.
+    RequestProblem for families with a norm after the FFN: what they add to the residual is not what down
+    gives.
     """
     model = _decoder(found.anatomy)
     if FAMILIES[model.config.family].sandwich:
         what = f"a {model.config.family} has a norm after its FFN, which the probe does not know"
         raise RequestProblem(what, fix="prune all layers alike")
-    probe = _Probe(model, passages, threads)
-    return [
-        probe.cost(found, layer, share)
-        for layer in told(range(model.config.layers), "probing layers", model.config.layers, report)
-    ]
+    probe, layers = _Probe(model, passages, threads), model.config.layers
+    left, errors = list[Floats](), list[float]()
+    for layer in told(range(layers), "probing layers", layers, report):
+        widths = found.paths[layer].widths
+        narrow = found.refit(layer, int(widths[np.argmin(np.abs(widths - share * widths[0]))]))
+        changes = -down_of(found.anatomy, layer)
+        changes[:, narrow.kept] += narrow.down
+        left.append(probe.left(layer, changes))
+        errors.append(found.fit(layer).error(narrow.down, narrow.kept))
+    return [kl / max(error, np.finfo(float).tiny) for kl, error in zip(probe.divergences(left), errors)]
 
 
 class _Probe:
     """The dense model as layers of their own, with what each left of the passages, [tokens, hidden]."""
 
     def __init__(self, model: Model, passages: Sequence[Sequence[int]], threads: int) -> None:
-        self._passages = passages
-        longest = max(map(len, passages)) - 1
-
-        def tracks(first: int, past: int) -> Tracks:
-            stages = model.stages[first:past]
-            files = list(model.files(stages, "f32"))
-            return Tracks(StageSession(model.config, files, context=longest, threads=threads, spin=False))
-
-        count = model.config.layers
-        embed = tracks(0, 1)
-        self._layers = [tracks(1 + 3 * layer, 4 + 3 * layer) for layer in range(count)]
-        self._wide = [tracks(1 + 3 * layer, 3 + 3 * layer) for layer in range(count)]
+        self._model, self._passages, self._threads = model, passages, threads
+        self._longest = max(max(map(len, passages)) - 1, 1)
+        layers = model.config.layers
+        self._layers = [self._tracks(1 + 3 * layer, 4 + 3 * layer) for layer in range(layers)]
         self._head = Head(model, "f32", threads=threads)
-        x = [embed.run({"ids": np.array(ids[:-1])}, 0).copy() for ids in passages]
-        self._before = [x]
+        embed = self._tracks(0, 1)
+        self._before = [[embed.run({"ids": np.array(ids[:-1] or ids)}, 0).copy() for ids in passages]]
         for layer in self._layers:
             self._before.append([_through(layer, rows) for rows in self._before[-1]])
 
-    def cost(self, found: Study, layer: int, share: float) -> float:
-        """KL of the layer pruned alone, over its error."""
-        widths = found.paths[layer].widths
-        width = int(widths[np.argmin(np.abs(widths - share * widths[0]))])
-        narrow, down = found.refit(layer, width), down_of(found.anatomy, layer)
-        changes = -down
-        changes[:, narrow.kept] += narrow.down
-        error = found.fit(layer).error(narrow.down, narrow.kept)
-        kl = [self._kl(layer, number, changes) for number in range(len(self._passages))]
-        return float(np.mean(np.concatenate(kl))) / max(error, np.finfo(float).tiny)
+    def _tracks(self, first: int, past: int) -> Tracks:
+        stages = self._model.stages[first:past]
+        files = list(self._model.files(stages, "f32"))
+        how = {"context": self._longest, "threads": self._threads, "spin": False}
+        return Tracks(StageSession(self._model.config, files, **how))  # type: ignore[arg-type]
 
-    def _kl(self, layer: int, number: int, changes: Doubles) -> Doubles:
-        h = _through(self._wide[layer], self._before[layer][number]).astype(np.float64)
-        x: Floats = (self._before[layer + 1][number] + h @ changes.T).astype(np.float32)
-        for after in self._layers[layer + 1 :]:
-            x = _through(after, x)
-        next_ids = np.array(self._passages[number][1:])
-        both, measured, at = zip(self._head.logits(self._before[-1][number]), self._head.logits(x)), [], 0
-        for exact, other in both:
-            measured.append(scores(exact, other, next_ids[at : at + len(exact)])[:, 0])
-            at += len(exact)
-        return np.concatenate(measured)
+    def left(self, layer: int, changes: Doubles) -> Floats:
+        """What the last layer leaves of all passages, [tokens, hidden], with this added to a layer's down."""
+        wide, residuals = self._tracks(1 + 3 * layer, 3 + 3 * layer), []
+        for before, after in zip(self._before[layer], self._before[layer + 1]):
+            x: Floats = (after + _through(wide, before).astype(np.float64) @ changes.T).astype(np.float32)
+            for later in self._layers[layer + 1 :]:
+                x = _through(later, x)
+            residuals.append(x)
+        return np.concatenate(residuals)
+
+    def divergences(self, left: Sequence[Floats]) -> list[float]:
+        """Mean KL of the dense predictions to those from each of these, whose logits come some at a time."""
+        dense, total = np.concatenate(self._before[-1]), np.zeros(len(left))
+        for at in range(0, len(dense), HEAD_ROWS):
+            rows = slice(at, at + HEAD_ROWS)
+            (exact,) = self._head.logits(dense[rows])
+            for n, residuals in enumerate(left):
+                (other,) = self._head.logits(residuals[rows])
+                total[n] += scores(exact, other, np.zeros(len(exact), np.int64))[:, 0].sum()
+        return (total / len(dense)).tolist()  # type: ignore[no-any-return]
 
 
 def _through(track: Tracks, rows: Floats) -> Floats:

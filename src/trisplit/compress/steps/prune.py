@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,15 +16,12 @@ from trisplit.compress.methods.ffn import Refit
 from trisplit.compress.narrow import write_narrow
 from trisplit.compress.sizes import weight_of
 from trisplit.compress.steps.step import Edit, Means, Plan, Shape, decoder, refuse_no_share
-from trisplit.compress.study import Study, down_of, study, weights
+from trisplit.compress.study import Study, down_of, probed, study, weights
 from trisplit.errors import RequestProblem
 from trisplit.models.config import layer_stages
 from trisplit.models.model import Model
 
 Spread = Literal["alike", "allocated"]
-
-_PROBED: Final = 4  # passages, and tokens of each, that tell what an error costs
-_PROBED_TOKENS: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +135,7 @@ def _within(curve: Curve, most: int) -> Curve:
 
 def measured_prices(found: Study, means: Means) -> list[float]:
     """What an error of each layer costs, measured on a little of the calibration text."""
-    probed = [passage[: _PROBED_TOKENS + 1] for passage in means.passages[:_PROBED]]
-    prices = weights(found, probed, threads=means.threads, report=means.report)
+    prices = weights(found, probed(means.passages), threads=means.threads, report=means.report)
     return [float(price) for price in prices]
 
 

@@ -1,0 +1,115 @@
+"""A model with narrower FFNs in the engine's own layout, to be judged without being exported."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from trisplit.compress.methods.ffn import Neurons
+from trisplit.compress.spectra import Doubles
+from trisplit.errors import RequestProblem
+from trisplit.models.config import Stage
+from trisplit.models.convert import Dtype
+from trisplit.models.model import Model
+from trisplit.models.session import Floats
+from trisplit.models.stage_file import StageFile, Stored, stem
+
+_CUT: Final = ("gate_up", "down")
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """What becomes of an FFN: neurons kept, down over them [hidden, kept], what is added to it [hidden]."""
+
+    kept: Neurons
+    down: Doubles
+    bias: Doubles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial(Model):
+    """The model a trial was made of, but for its FFNs, which are those of the trial; f32 alone."""
+
+    cut: Mapping[Stage, StageFile] = field(default_factory=dict)
+    folder: Path = Path()
+
+    def files(self, stages: Sequence[Stage], dtype: Dtype) -> Iterator[StageFile]:
+        """As of Model."""
+        if dtype != "f32":
+            raise RequestProblem(f"a trial is f32, not {dtype}", fix="write the model, and use that")
+        dense = Model(self.checkpoint, self.config)
+        for stage in stages:
+            yield self.cut.get(stage) or _beside(self.folder, next(dense.files([stage], dtype)))
+
+    def weight_bytes(self, stage: Stage, dtype: Dtype) -> int:
+        """As of Model."""
+        if stage in self.cut:
+            return self.cut[stage].weight_bytes
+        return Model(self.checkpoint, self.config).weight_bytes(stage, dtype)
+
+
+def trial(model: Model, layers: Iterable[Narrowed], folder: Path) -> Trial:
+    """Writes gate, up and down of every layer into `folder`, which must outlive the trial.
+
+    It lies best where models are kept: what is as before is linked to, since the engine takes one folder.
+    """
+    cut: dict[Stage, StageFile] = {}
+    widths = []
+    for layer, narrowed in enumerate(layers):
+        widths.append(len(narrowed.kept))
+        wide, down = (Stage(layer, "gate_up"), Stage(layer, "down"))
+        cut[wide] = _written(wide, folder, _wide(model, wide, narrowed.kept))
+        arrays = _arrays(next(model.files([down], "f32")))
+        arrays["down.w"] = narrowed.down.T.astype(np.float32)
+        if narrowed.bias is not None:
+            before = arrays.get("down.bias", np.zeros(len(narrowed.bias), np.float32))
+            arrays["down.bias"] = before + narrowed.bias.astype(np.float32)
+        cut[down] = _written(down, folder, arrays)
+    config = replace(model.config, ffn=tuple(widths))
+    return Trial(model.checkpoint, config, cut=cut, folder=folder)
+
+
+def _beside(folder: Path, file: StageFile) -> StageFile:
+    """The same file, seen in another folder."""
+    for name in file.files:
+        if (folder / name).exists():
+            continue
+        try:
+            os.link(file.folder / name, folder / name)
+        except OSError:  # another disk
+            shutil.copyfile(file.folder / name, folder / name)
+    return replace(file, folder=folder)
+
+
+def _wide(model: Model, stage: Stage, kept: Neurons) -> dict[str, Floats]:
+    arrays, n = _arrays(next(model.files([stage], "f32"))), model.config.ffn[stage.layer]
+    for name in ("gate_up.w", "gate_up.bias"):
+        if name in arrays:
+            parts = np.split(arrays[name], arrays[name].shape[-1] // n, axis=-1)
+            arrays[name] = np.concatenate([part[..., kept] for part in parts], axis=-1)
+    return arrays
+
+
+def _arrays(file: StageFile) -> dict[str, Floats]:
+    arrays = {}
+    for name, at in file.tensors.items():
+        values = np.fromfile(file.folder / at.file, np.float32, at.n_bytes // 4, offset=at.offset)
+        arrays[name] = values.reshape(at.shape)
+    return arrays
+
+
+def _written(stage: Stage, folder: Path, arrays: Mapping[str, Floats]) -> StageFile:
+    tensors, at, name = dict[str, Stored](), 0, f"{stem(stage)}.bin"
+    with (folder / name).open("wb") as stream:
+        for role, values in arrays.items():
+            raw = np.ascontiguousarray(values, np.float32)
+            stream.write(raw.data)
+            tensors[role] = Stored(name, "F32", raw.shape, at, raw.nbytes)
+            at += raw.nbytes
+    return StageFile(stage, folder, tensors)
