@@ -40,7 +40,8 @@ STATION_FACTS = {"name", "stages", "weight_bytes", "rss_bytes"}
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, ["generate", *map(str, arguments)])
+    """Answers are computed here, every time: how they are replayed is in test_replaying."""
+    return CliRunner().invoke(app, ["generate", "--no-cache", *map(str, arguments)])
 
 
 def facts_of(*arguments: str | Path) -> dict[str, Any]:
@@ -531,7 +532,7 @@ def test_a_cache_that_cannot_be_written_is_named(stations: str, tiny: Tiny, tmp_
 def test_a_cached_stage_cut_short_is_made_again(n_bytes: int, tiny: Tiny, tmp_path: Path) -> None:
     """As a power cut leaves it: a file renamed into place before its bytes were on the disk."""
     environment = {**os.environ, "TRISPLIT_CACHE": str(tmp_path)}
-    words = ("generate", tiny("llama"), PROMPT, "--max-tokens", "5")
+    words = ("generate", tiny("llama"), PROMPT, "--max-tokens", "5", "--no-cache")
     whole = process(*words, env=environment)
     (record,) = tmp_path.rglob("down-001.sha256")
     os.truncate(record.parent / record.read_text().split()[1], n_bytes)

@@ -1,4 +1,4 @@
-"""`trisplit generate --cache`: the answer that was given, or a run; off unless it is asked for."""
+"""`trisplit generate`: the answer that was given, or a run; in one process, and where no run is wanted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.cli.running import facts_of, problem_of, run
-from trisplit.cache import ledger, open_store
+from trisplit.cache import ledger, marks, open_store
+from trisplit.models.checkpoint import Files
 from trisplit.models.decoder import Decoder
 
 Tiny = Callable[[str], Path]
@@ -77,11 +78,31 @@ def test_another_model_is_run(tiny: Tiny) -> None:
     assert asked(tiny("mistral"), "--cache")["from_cache"] is False
 
 
-def test_nobody_who_did_not_ask_is_answered_so(tiny: Tiny) -> None:
-    for words in ((), ("--no-cache",), ("--cache", "--check")):
+def test_nobody_who_wants_a_run_is_answered_so(tiny: Tiny) -> None:
+    for words in (("--no-cache",), ("--check",), ("--cache", "--check"), ("--stations", "2")):
         for _ in range(2):
             assert asked(tiny("llama"), *words)["from_cache"] is False
     assert entries() == 0
+
+
+def test_one_process_replays_where_nothing_was_said(tiny: Tiny) -> None:
+    assert [asked(tiny("llama"))["from_cache"] for _ in range(2)] == [False, True]
+
+
+def test_no_store_is_no_reason_to_fail(tiny: Tiny, tmp_path: Path) -> None:
+    (tmp_path / "cache" / "results").mkdir(mode=0o755)
+    (tmp_path / "cache" / "results").chmod(0o755)
+    assert [asked(tiny("llama"))["from_cache"] for _ in range(2)] == [False, False]
+    assert "open to other users" in problem_of("generate", tiny("llama"), *WORDS, "--cache").what
+
+
+def test_weights_are_read_once_for_their_digest(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "SETTLED_AFTER_S", -1.0)
+    asked(tiny("llama"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Files, "content_digest", None)
+        assert asked(tiny("llama"))["from_cache"]
+        assert asked(tiny("llama"), "--seed", "2", "--temperature", "1")["from_cache"] is False
 
 
 def test_a_damaged_answer_is_run_again(tiny: Tiny) -> None:

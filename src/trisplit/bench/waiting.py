@@ -124,6 +124,10 @@ class NoWeights:
     def blocks(self, name: str) -> NDArray[np.uint8]:
         raise _nothing(name)
 
+    @property
+    def files(self) -> Sequence[Path]:
+        raise _nothing("a file")
+
     def content_digest(self) -> str:
         raise _nothing("a digest")
 

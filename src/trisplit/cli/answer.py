@@ -38,8 +38,11 @@ def generate(
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past the model's own end.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Also run in one process and compare.")] = False,
     cached: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Replay the answer if it was given before; keep it.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--cache/--no-cache", help="Replay the answer if it was given before; default: in one process."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Continue a prompt: in this process, split over stations, or by a mesh that is up."""
@@ -71,13 +74,15 @@ def generate(
         raise typer.Exit(1)
 
 
-def _prompt_for_mesh(first: str, second: str | None, running: Running, check: bool, cached: bool) -> str:
+def _prompt_for_mesh(
+    first: str, second: str | None, running: Running, check: bool, cached: bool | None
+) -> str:
     """The one argument there is with --mesh. RequestProblem for what only makes sense without."""
     if second is not None:
         what = "a model was given, and a mesh has its own"
         raise RequestProblem(what, fix="leave the model out, or --mesh")
     given = [f"--{field.name}" for field in fields(running) if getattr(running, field.name) != field.default]
-    given += [word for word, is_given in (("--check", check), ("--cache", cached)) if is_given]
+    given += [word for word, is_given in (("--check", check), ("--cache", bool(cached))) if is_given]
     if given:
         what = f"{', '.join(given)} cannot be chosen with --mesh: it was brought up with its own"
         raise RequestProblem(what, fix="leave it out, or bring up another mesh")

@@ -23,7 +23,7 @@ from trisplit.models.wish import Wish
 
 
 async def ask(
-    name: str, wish: Wish, where: Settings, *, check: bool, as_json: bool, cached: bool = False
+    name: str, wish: Wish, where: Settings, *, check: bool, as_json: bool, cached: bool | None = None
 ) -> Answered:
     """The whole way of `trisplit generate`."""
     model = open_model(find_model(name))
@@ -31,7 +31,7 @@ async def ask(
     request = wish.request(tokenizer)
     # What cannot be answered is refused before anything is loaded.
     Generation(request, tokenizer.detokenizer(), context_for(model.config, where.context))
-    replays = Replays.of(model, where, request) if cached and not check else None
+    replays = None if check else Replays.unless_refused(model, where, request, cached)
     answered = replays.answer(tokenizer, aloud=not as_json) if replays else None
     if answered is None:
         answered = await _answer(model, where, request, tokenizer, aloud=not as_json)

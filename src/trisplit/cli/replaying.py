@@ -11,13 +11,14 @@ import msgspec
 from trisplit.cache.code import code_of, machine
 from trisplit.cache.entry import STDOUT, Entry, Frame
 from trisplit.cache.key import Impure, Key, key_of
+from trisplit.cache.marks import digest_once
 from trisplit.cache.recall import Stopwatch, recall, remember
 from trisplit.cache.store import Store, open_store
 from trisplit.cli.answered import Answered
 from trisplit.cli.settings import Settings
 from trisplit.errors import RequestProblem
 from trisplit.machine import free_cores
-from trisplit.models import decoder
+from trisplit.models import decoder, description
 from trisplit.models.generation import Generation, Request
 from trisplit.models.model import Model, context_for
 from trisplit.models.tokenizer import Tokenizer
@@ -43,8 +44,24 @@ class Replays:
         if where.addresses or where.processes:
             raise RequestProblem("--cache is for one process", fix="leave out --cache, or --stations")
         watch = Stopwatch()
-        code = code_of(decoder.__name__)
-        return cls(open_store(), model, model.content_digest(), where, request, code, watch)
+        code, store = code_of(decoder.__name__), open_store()
+        facts = (model.checkpoint.digest, description.pack(model.config))
+        digest = digest_once(store, model.checkpoint.files, facts, model.content_digest)
+        return cls(store, model, digest, where, request, code, watch)
+
+    @classmethod
+    def unless_refused(
+        cls, model: Model, where: Settings, request: Request, wanted: bool | None
+    ) -> Self | None:
+        """As `of` where it is wanted; where nothing was said, for one process, if there is a store."""
+        if wanted is False or (wanted is None and (where.addresses or where.processes)):
+            return None
+        try:
+            return cls.of(model, where, request)
+        except RequestProblem:
+            if wanted:
+                raise
+            return None
 
     def answer(self, tokenizer: Tokenizer, *, aloud: bool) -> Answered | None:
         """The answer as it was, its text made anew from its tokens; None when it was not given yet."""
@@ -95,6 +112,8 @@ class Replays:
         key = key_of(
             SURFACE,
             model=self.digest,
+            # Weights that were converted before are found by this, whatever the files hold by now.
+            converted=self.model.checkpoint.digest,
             rounding=None if self.model.rounding is None else self.model.rounding.name,
             asked=asked,
             eos_ids=sorted(self.request.eos_ids),

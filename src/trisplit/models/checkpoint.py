@@ -59,6 +59,8 @@ class Checkpoint(Protocol):
     def tensors(self) -> Mapping[str, TensorInfo]: ...
     @property
     def digest(self) -> str: ...
+    @property
+    def files(self) -> Sequence[Path]: ...
 
     def read(self, name: str) -> NDArray[np.float32]:
         """The tensor dequantised: a fresh C-contiguous array of the shape in `tensors`."""
@@ -174,6 +176,10 @@ class Files:
     tensors: Mapping[str, TensorInfo]
     digest: str
     places: Mapping[str, Place] = field(repr=False)
+
+    @property
+    def files(self) -> Sequence[Path]:
+        return sorted({place.file.path for place in self.places.values()})
 
     def read(self, name: str) -> NDArray[np.float32]:
         place, codec = self._find(name)
