@@ -67,6 +67,20 @@ def test_whose_they_are_is_said(tiny: Tiny, tmp_path: Path) -> None:
     assert first.model == model.content_digest() != other.content_digest()
 
 
+def test_threads_change_no_bit(tiny: Tiny) -> None:
+    model = open_model(tiny("llama"))
+    seen = []
+    for threads in (1, 3):
+        with Stream(model, [*PASSAGES, *PASSAGES], threads=threads) as stream:
+            shown = [
+                rows.tobytes()
+                for all in stream.through(0, list(model.files(layer_stages(range(1)), "f32")))
+                for rows in all.values()
+            ]
+            seen.append((shown, stream.residual(5).tobytes()))
+    assert seen[0] == seen[1]
+
+
 def test_layers_after_an_edited_one_see_what_it_leaves(tiny: Tiny) -> None:
     model = open_model(tiny("llama"))
     stages = layer_stages(range(1))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
@@ -84,11 +86,10 @@ class Stream:
         which the stream stands behind the layer. Files of an edited layer make the layers after it see what
         they would see in the edited model. CheckpointProblem when what the layer leaves is no number.
         """
-        watched = Watched(self._model.config, files, longest=self._longest, threads=self._threads)
+        watched = Watched(self._model.config, files, longest=self._longest, threads=1)
         self._at(layer - 1).unlink(missing_ok=True)  # what was found there is kept by now, if it is at all
         with drafted(self._at(layer + 1)) as after:
-            for passage in range(len(self)):
-                left, shown = watched.run({"x": self.residual(passage)})
+            for left, shown in self._abreast(watched):
                 if not np.isfinite(left).all():
                     what = f"layer {layer} turns text into what is no number: a weight of it is damaged"
                     raise CheckpointProblem(what, fix="get the model again")
@@ -97,6 +98,20 @@ class Stream:
         self._residuals.close()
         self._residuals = self._at(layer + 1).open("rb")
         self.layer = layer + 1
+
+    def _abreast(self, watched: Watched) -> Iterator[tuple[Floats, Mapping[str, Floats]]]:
+        """Every passage in order, as many at a time as there are threads: each alone on a thread.
+
+        Passages do not wait for one another as the threads of one product do.
+        """
+        with ThreadPoolExecutor(self._threads) as pool:
+            ahead: deque[Future[tuple[Floats, dict[str, Floats]]]] = deque()
+            for passage in range(len(self)):
+                ahead.append(pool.submit(watched.run, {"x": self.residual(passage)}))
+                if len(ahead) > self._threads:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
 
     def residual(self, passage: int) -> Floats:
         """The residuals of one passage where the stream stands, [rows, hidden]."""
