@@ -7,8 +7,10 @@ import json
 import pytest
 
 from trisplit.compress.recipe import ALIASES, RECIPES, Recipe, recipe_named
+from trisplit.compress.steps.lowrank import LowRank
 from trisplit.compress.steps.prune import Prune, PruneByCliff, PruneByZone
 from trisplit.compress.steps.quantize import Quantize
+from trisplit.compress.steps.step import Step
 from trisplit.errors import Problem, RequestProblem, UnknownName
 
 
@@ -39,9 +41,17 @@ def test_a_share_is_of_one_step() -> None:
 
 
 @pytest.mark.parametrize(
-    "steps", [(), (Quantize(), Prune()), (Quantize(), Quantize(dtype="int4"))], ids=lambda steps: len(steps)
+    "steps",
+    [
+        (),
+        (Quantize(), Prune()),
+        (Quantize(), Quantize(dtype="int4")),
+        (LowRank(), Prune()),
+        (LowRank(), LowRank()),
+    ],
+    ids=str,
 )
-def test_an_order_that_undoes_is_refused(steps: tuple[Prune | Quantize, ...]) -> None:
+def test_an_order_that_undoes_is_refused(steps: tuple[Step, ...]) -> None:
     with pytest.raises(RequestProblem):
         Recipe("odd", "", steps)
 

@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from trisplit.compress.steps.lowrank import LowRank
 from trisplit.compress.steps.prune import Prune, PruneByCliff, PruneByZone
 from trisplit.compress.steps.quantize import Quantize
 from trisplit.compress.steps.step import Step
 from trisplit.errors import RequestProblem, UnknownName
 
 STEPS: Final[Mapping[str, type[Step]]] = {
-    step.method: step for step in (Prune, PruneByCliff, PruneByZone, Quantize)
+    step.method: step for step in (Prune, PruneByCliff, PruneByZone, LowRank, Quantize)
 }
 """The kinds of step, in the order in which they may follow one another."""
 
 # A refitted down is of full rank and on no grid, and so is a product of two factors.
-_TURN: Final = {Prune: 0, PruneByCliff: 0, PruneByZone: 0, Quantize: 2}
+_TURN: Final = {Prune: 0, PruneByCliff: 0, PruneByZone: 0, LowRank: 1, Quantize: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Recipe:
             turns = _TURN[type(before)], _TURN[type(after)]
             if turns[0] > turns[1] or turns[0] == turns[1] > 0:
                 what = f"{self.name}: a step {after.method} would undo the step {before.method} before it"
-                raise RequestProblem(what, fix="prune first, then quantize, once")
+                raise RequestProblem(what, fix="prune first, then low-rank, then quantize, these two once")
 
     def facts(self) -> dict[str, Any]:
         """All of it, for a receipt."""
@@ -75,6 +76,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
             "half of all neurons; each layer keeps what serves the model best",
             (Prune(keep=0.5, spread="allocated"),),
         ),
+        Recipe("lowrank", "matrices as two factors, where that beats pruning", (LowRank(),)),
         Recipe("quantize-int8", "weights of 8 bits", (Quantize(dtype="int8"),)),
         Recipe(
             "quantize-int4", "weights of 4 bits, fitted to the calibration text", (Quantize(dtype="int4"),)

@@ -42,20 +42,25 @@ def weight_of(model: Model, shape: Shape, stages: Sequence[Stage]) -> tuple[int,
     n_bytes = sum(narrow.weight_bytes(stage, shape.dtype) for stage in stages)
     for (layer, role), rank in shape.ranks.items():
         if layer == stages[0].layer:
-            rows, columns = matrix_shape(narrow, layer, role)
+            rows, columns = matrix_shape(model, shape, layer, role)
             factors = rank * (rows + columns)
             parameters += factors - rows * columns
             n_bytes += 4 * factors - _matrix_bytes(rows, columns, shape.dtype)
     return parameters, n_bytes
 
 
-def matrix_shape(model: Model, layer: int, role: str) -> tuple[int, int]:
-    """(out, in) of a stored matrix of a layer."""
-    parts = (layout(model.config, stage) for stage in layer_stages(range(layer, layer + 1)))
-    every = {
-        part.role: (part.n, matrix.columns) for of in parts for matrix in of.matrices for part in matrix.parts
-    }
-    return every[role]
+def matrix_shape(model: Model, shape: Shape, layer: int, role: str) -> tuple[int, int]:
+    """(out, in) of rows of a layer that are stored together, without what only fills them up."""
+    config = replace(model.config, ffn=shape.widths)
+    parts = [layout(config, stage) for stage in layer_stages(range(layer, layer + 1))]
+    matrices = [matrix for of_stage in parts for matrix in of_stage.matrices]
+    return {part.role: (part.n, matrix.columns) for matrix in matrices for part in matrix.parts}[role]
+
+
+def neuron_parameters(model: Model) -> int:
+    """Numbers of one neuron of an FFN: rows of what goes up, a column of down, biases."""
+    wide, down = (layout(model.config, Stage(0, kind)).matrices[0] for kind in ("gate_up", "down"))
+    return (wide.rows * (wide.columns + wide.bias) + down.rows * down.columns) // model.config.ffn[0]
 
 
 def _matrix_bytes(rows: int, columns: int, dtype: Dtype) -> int:
