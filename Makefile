@@ -8,20 +8,20 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 .PHONY: setup check format assets test test-all oracle oracle-check demo clean
 setup: $(VENV)/ready
 
-$(VENV)/ready: pyproject.toml constraints.txt
+$(VENV)/ready: pyproject.toml constraints.txt $(wildcard launcher/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 check: setup
-	$(BIN)/ruff check src tests examples
-	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples launcher
+	$(BIN)/ruff format --check src tests examples launcher
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: setup
-	$(BIN)/ruff check --fix src tests examples
-	$(BIN)/ruff format src tests examples
+	$(BIN)/ruff check --fix src tests examples launcher
+	$(BIN)/ruff format src tests examples launcher
 
 # The model and the tokenizer vectors that tests compare with; kept in the user's cache directory.
 assets: setup

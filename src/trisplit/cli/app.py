@@ -120,7 +120,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a terminal of few letters shows the rest as it can
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        app(prog_name="trisplit")
     except BaseException as error:
         # A callback of the socket library may take the interrupt for its own and end a link instead.
         if ctrl_c.pressed_s is not None:

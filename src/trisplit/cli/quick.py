@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from trisplit.cache.store import open_store
+from trisplit.cache.store import Store, open_store
 from trisplit.errors import Problem
-from trisplit.scripts import runner
+from trisplit.scripts import runner, sealing
 from trisplit.scripts.engines.identity import find
 from trisplit.scripts.purity import Surroundings
 from trisplit.scripts.runner import Answer
-from trisplit.scripts.script import read_script
+from trisplit.scripts.script import Script, read_script
+from trisplit.scripts.sealing import PYTHON
 
 
 def printed(words: Sequence[str]) -> bool:
@@ -28,13 +31,23 @@ def printed(words: Sequence[str]) -> bool:
         if script.language == "python":
             return False
         with open_store() as store:
-            answer = runner.recalled(script, words[1:], find("node"), store, surroundings())
+            command = find("node")
+            answer = runner.recalled(script, words[1:], command, store, surroundings())
+            if answer is None:
+                return False
+            show(answer)
+            keep_seals(store, script, command)
     except Problem:
         return False
-    if answer is None:
-        return False
-    show(answer)
     return True
+
+
+def keep_seals(store: Store, script: Script, command: str) -> None:
+    """Keeps what the launcher needs that we were started by, if it was one."""
+    program = os.path.realpath(sys.argv[0])
+    if os.path.basename(program) == PYTHON:
+        with contextlib.suppress(Problem):  # what was asked for is printed
+            sealing.keep_seals(store, script, command, Path(program).parent)
 
 
 def _streams_are_open() -> bool:

@@ -35,7 +35,7 @@ def run(
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Run it as ever; keep nothing.")] = False,
 ) -> None:
     """Run a script, or print what it printed before when it can print nothing else."""
-    from trisplit.cli.quick import show, surroundings
+    from trisplit.cli.quick import keep_seals, show, surroundings
     from trisplit.scripts.engines.identity import find
     from trisplit.scripts.engines.reference import end_as
     from trisplit.scripts.script import read_script
@@ -54,10 +54,12 @@ def run(
             answer = (runner.verify if verify else runner.run)(
                 read, arguments or (), command, store, surroundings()
             )
+        show(answer)
+        if store is not None and not engine and answer.said.startswith(("hit", "miss")):
+            keep_seals(store, read, command)
     finally:
         if store is not None:
             store.close()
-    show(answer)
     if explain or answer.said.startswith("MISMATCH"):
         print(f"trisplit: {answer.said}", file=sys.stderr)
     end_as(answer.exit_code)

@@ -10,9 +10,9 @@ from trisplit.scripts.closure import Part
 from trisplit.scripts.script import Script
 
 # Variables that change what node prints, or which libraries any program loads.
-_MEDDLING = ("NODE_", "LD_", "DYLD_", "UV_", "ICU_", "OPENSSL_", "FORCE_COLOR", "GLIBC_TUNABLES", "MALLOC_")
+MEDDLING = ("NODE_", "LD_", "DYLD_", "UV_", "ICU_", "OPENSSL_", "FORCE_COLOR", "GLIBC_TUNABLES", "MALLOC_")
 # Read by scripts or installers only, or not before a connection is made.
-_HARMLESS = ("NODE_ENV", "NODE_VERSION", "NODE_HOME", "NODE_REPL_HISTORY", "NODE_EXTRA_CA_CERTS")
+HARMLESS = ("NODE_ENV", "NODE_VERSION", "NODE_HOME", "NODE_REPL_HISTORY", "NODE_EXTRA_CA_CERTS")
 
 # A script that does not mention these cannot see where it lies. A backslash could spell any of them.
 _PLACE = (b"__filename", b"__dirname", b"arguments", b"\\u")
@@ -40,7 +40,7 @@ def impure_at_sight(script: Script, parts: Sequence[Part], around: Surroundings)
     if script.unclear:
         return script.unclear
     for name in sorted(around.environment):
-        if name.startswith(_MEDDLING) and name not in _HARMLESS:
+        if name.startswith(MEDDLING) and name not in HARMLESS:
             return f"the variable {name} is set, which may change what the engine does"
     if around.limits:
         return f"a limit is set on {', '.join(around.limits)}: the engine might meet it"

@@ -125,7 +125,7 @@ def name_of(
         )
     key = key_of(
         SURFACE,
-        engine=node.facts,
+        engine=node.digest,
         world=world_digest(),
         language=script.language,
         kind=script.kind,

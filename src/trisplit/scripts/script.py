@@ -69,20 +69,37 @@ def is_text(path: Path) -> bool:
 
 def kind_around(path: Path) -> tuple[Kind, str]:
     """What the nearest package.json says its scripts are; the second is why it cannot be told."""
+    try:
+        found = nearest_package(path)
+        return ("commonjs", "") if found is None else (kind_in(found[1]), "")
+    except RequestProblem as problem:
+        return "", problem.what
+
+
+def nearest_package(path: Path) -> tuple[Path, bytes] | None:
+    """The package.json that counts for a script, and its bytes; RequestProblem when it cannot be read."""
     for folder in path.parents:
         if folder.name == "node_modules":
             break
+        file = folder / "package.json"
         try:
-            text = (folder / "package.json").read_bytes().decode()
-            said = json.loads(text, object_pairs_hook=_without_doubles, parse_constant=_refused)
+            return file, file.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except (OSError, ValueError, RecursionError):
-            return "", f"{folder / 'package.json'} cannot be read"
-        if not isinstance(said, dict):
-            return "", f"{folder / 'package.json'} is no object"
-        return ("module" if said.get("type") == "module" else "commonjs"), ""
-    return "commonjs", ""
+        except OSError as error:
+            raise RequestProblem(f"{file} cannot be read", fix="make it readable") from error
+    return None
+
+
+def kind_in(package: bytes) -> Kind:
+    """What a package.json says its scripts are; RequestProblem when readers of JSON would differ."""
+    try:
+        said = json.loads(package.decode(), object_pairs_hook=_without_doubles, parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        raise RequestProblem("the nearest package.json cannot be read", fix="mend it") from error
+    if not isinstance(said, dict):
+        raise RequestProblem("the nearest package.json is no object", fix="mend it")
+    return "module" if said.get("type") == "module" else "commonjs"
 
 
 def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 
 from trisplit.cache.entry import STDOUT, Entry, Frame
-from trisplit.cache.key import Impure, Key, key_of
+from trisplit.cache.key import Impure, Key, canonical, key_of
 from trisplit.cache.store import Store
 from trisplit.errors import RequestProblem
 
@@ -43,13 +44,22 @@ class _Said(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node that was asked. `facts` are part of every key; `unsure` says why they cannot be told."""
+    """A node that was asked. `facts` are part of every key; `unsure` says why they cannot be told.
+
+    As long as nothing happens to `files` it is this one; without any it must be asked each time.
+    """
 
     command: str
     version: str = ""
     binary: str = ""
     facts: tuple[object, ...] = ()
+    files: tuple[str, ...] = ()
     unsure: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Its facts as 64 hexadecimal digits."""
+        return hashlib.sha256(canonical(self.facts)).hexdigest()
 
 
 def find(name: str) -> str:
@@ -79,7 +89,13 @@ def identify(command: str, store: Store) -> Node:
         return Node(command=command, unsure=f"{command} gives node options of its own")
     marks = tuple(_mark(path) for path in sorted({said.binary, *said.libraries}))
     facts = (sorted(said.versions.items()), said.arch, marks)
-    return Node(command=command, version=said.versions.get("node", ""), binary=said.binary, facts=facts)
+    return Node(
+        command=command,
+        version=said.versions.get("node", ""),
+        binary=said.binary,
+        facts=facts,
+        files=(command, said.binary, *said.libraries) if _is_program(command) else (),
+    )
 
 
 def runs_typescript(node: Node, store: Store) -> bool:

@@ -30,6 +30,7 @@ MOST_MEMORY_KB = 1 << 20
 STACK_BYTES = 512 << 10
 
 _WORLD = Path(__file__).with_name("closed_world.js")
+_RULES = [Path(__file__).parent.with_name(f"{name}.py") for name in ("closure", "purity", "script")]
 # It may write no file, leaves no core, and cannot run for ever, whatever becomes of us.
 _CONFINED = f"""set -e
 ulimit -S -s {STACK_BYTES >> 10}; ulimit -S -c 0; ulimit -S -f 0; ulimit -S -t {int(WITHIN_S) + 1}
@@ -50,8 +51,9 @@ class Outcome:
 
 @cache
 def world_digest() -> str:
-    """The world's own text and flags, which belong to every key."""
-    return hashlib.sha256(_WORLD.read_bytes() + repr((_FLAGS, _CONFINED)).encode()).hexdigest()
+    """The world's text and flags, and the rules by which a script comes into it: part of every key."""
+    rules = b"".join(path.read_bytes() for path in (_WORLD, *_RULES))
+    return hashlib.sha256(rules + repr((_FLAGS, _CONFINED)).encode()).hexdigest()
 
 
 def run_closed(node: Node, script: Script, parts: Sequence[Part], around: Surroundings) -> Outcome:
