@@ -47,6 +47,17 @@ $(ORACLE)/ready: tests/oracle/requirements.txt
 	$(ORACLE)/bin/pip install --quiet --requirement $<
 	touch $@
 
+# Our models behind lm-evaluation-harness, on a task of a file; its libraries are another 700 MB.
+EVAL := .venv-eval
+.PHONY: eval-check
+eval-check: $(EVAL)/ready
+	$(EVAL)/bin/python -m pytest tests/harness
+
+$(EVAL)/ready: pyproject.toml constraints.txt
+	test -x $(EVAL)/bin/python || $(PYTHON) -m venv $(EVAL)
+	$(EVAL)/bin/pip install --quiet --constraint constraints.txt --editable '.[eval]' pytest
+	touch $@
+
 # The engines that `trisplit bench decode --peers` measures beside ours; llama.cpp takes some minutes to build.
 PEERS := .venv-peers
 LLAMA := llama-cpp-python==0.3.36

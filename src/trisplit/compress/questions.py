@@ -1,8 +1,8 @@
 """Questions with four options, asked as MMLU asks them: how they are written, and which option is likeliest.
 
 Two ways of scoring. `letter` shows the options and compares the four letters (Hendrycks et al. 2021).
-`answer` does not show them, and compares what the options themselves are worth, in nats a byte: the
-`acc_norm` of lm-evaluation-harness.
+`answer` does not show them, and compares what the options themselves are worth, in nats a byte, the
+space before them counted: the `acc_bytes` of lm-evaluation-harness, where that space is part of a choice.
 """
 
 from __future__ import annotations
