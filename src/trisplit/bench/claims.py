@@ -17,7 +17,7 @@ Verdict = Literal["holds", "holds in part", "does not hold", "not measured yet"]
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One statement of the origin's, and our command that judges it."""
 
-    area: Literal["wire", "mesh", "skip"]
+    area: Literal["wire", "mesh", "shrink", "skip"]
     statement: str
     command: str
     figure: str = NOT_MEASURED
