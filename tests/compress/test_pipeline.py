@@ -201,6 +201,26 @@ def test_a_stack_is_its_steps_one_by_one(tiny: Tiny, tmp_path: Path) -> None:
     assert [taken.step.method for taken in outcome.taken] == ["prune", "prune", "quantize"]
 
 
+def test_what_only_fills_up_is_not_pruned_again(tiny: Tiny, tmp_path: Path) -> None:
+    """Layers of different widths lie in files of one width: shares are of what each layer really has."""
+    first = Prune(keep=2 / 3, spread="allocated")
+    before = made(tiny("llama"), Recipe("a", "", (first,)), tmp_path / "a", gates=ANYTHING).widths
+    assert len(set(before)) > 1
+    alike = made(tiny("llama"), Recipe("b", "", (first, Prune(keep=0.6))), tmp_path / "b", gates=ANYTHING)
+    assert alike.widths == tuple(round(0.6 * width / 32) * 32 for width in before)
+    again = Recipe("c", "", (first, Prune(keep=0.75, spread="allocated")))
+    outcome = made(tiny("llama"), again, tmp_path / "c", gates=ANYTHING)
+    assert sum(outcome.widths) == round(0.75 * sum(before) / 32) * 32
+    assert all(after <= width for after, width in zip(outcome.widths, before))
+
+
+def test_what_an_ended_run_has_left_is_no_hindrance(tiny: Tiny, tmp_path: Path) -> None:
+    (tmp_path / ".out.part" / "1").mkdir(parents=True)
+    (tmp_path / ".out.part" / "1" / "config.json").write_text("half")
+    assert made(tiny("llama"), RECIPES["balanced"], tmp_path / "out", gates=ANYTHING).kept
+    assert not (tmp_path / ".out.part").exists()
+
+
 def test_what_cuts_nothing_says_so_and_leaves_the_model(tiny: Tiny, tmp_path: Path) -> None:
     outcome = made(tiny("llama"), RECIPES["selective"], tmp_path / "out")
     assert outcome.kept

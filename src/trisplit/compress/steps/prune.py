@@ -19,6 +19,7 @@ from trisplit.compress.steps.step import Edit, Means, Plan, Shape, decoder, refu
 from trisplit.compress.study import Study, down_of, probed, study, weights
 from trisplit.errors import RequestProblem
 from trisplit.models.config import layer_stages
+from trisplit.models.families import FAMILIES
 from trisplit.models.model import Model
 
 Spread = Literal["alike", "allocated"]
@@ -40,6 +41,10 @@ class Prune:
         """As `Step`."""
         if self.spread == "alike":
             return _plan(anatomy, shape, means, [self.keep] * anatomy.layers)
+        family = decoder(anatomy).config.family
+        if FAMILIES[family].sandwich:  # told before the text is read
+            what = f"what an error costs is not known of {family}, which has a norm after its FFN"
+            raise RequestProblem(what, fix='prune all layers alike: spread = "alike"')
         found = _studied(anatomy, means)
         prices = measured_prices(found, means)
         widths = widths_allocated(found, self.keep, prices, shape.widths)
