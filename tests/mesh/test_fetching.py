@@ -232,12 +232,14 @@ def test_files_at_once_go_on_each_where_it_was_cut_off(until: int, folder: Path)
         here[digest] = path.stat().st_size
         assert path.suffix == ".part" or here[digest] == len(contents[digest])
         assert path.read_bytes() == contents[digest][: here[digest]]
-    missing = {digest: content for digest, content in contents.items() if here[digest] < len(content)}
+    # The cut may come between a file's last byte and its name: then it is all here, and nothing is wanted.
+    done = {path.name for path in folder.iterdir()}
+    missing = {d: content for d, content in contents.items() if file_of(d.hex()) not in done}
     again = Many(missing)
     again.send_all()
     for digest, content in missing.items():
         wants = [want for want in again.wants if want.digest == digest]
-        assert wants[0].offset == here[digest]
+        assert [want.offset for want in wants[:1]] == [here[digest]] * (here[digest] < len(content))
         assert sum(want.n_bytes for want in wants) == len(content) - here[digest]
     assert {path.read_bytes() for path in folder.iterdir()} == set(contents.values())
     assert names(folder) == sorted(file_of(digest.hex()) for digest in contents)
