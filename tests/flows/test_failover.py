@@ -123,7 +123,7 @@ async def answered(
     return answer.token_ids
 
 
-KILL, STOP = signal.SIGKILL, signal.SIGSTOP
+KILL, STOP, CONT = signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT
 
 
 def truth(path: Path) -> list[list[int]]:

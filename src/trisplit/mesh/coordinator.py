@@ -76,7 +76,7 @@ class Coordinator:
         self._opened = 0
         self._free = asyncio.Semaphore(sessions)
         self._broken: Problem | None = None
-        self._returns: set[asyncio.Task[None]] = set()
+        self._returns: dict[str, asyncio.Task[None]] = {}
         self._drafting = ThreadPoolExecutor(1, thread_name_prefix="drafts")
 
     @property
@@ -106,7 +106,7 @@ class Coordinator:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in (self._guarding, *self._returns):
+        for task in (self._guarding, *self._returns.values()):
             task.cancel()
         await self._members.peers.leave("the coordinator is done")
         self._drafting.shutdown(cancel_futures=True)
@@ -161,17 +161,28 @@ class Coordinator:
     async def _guard(self) -> None:
         """Sees to what is lost, one loss after the other."""
         while True:
-            self.last_loss = loss = await self._members.peers.losses.get()
+            loss = await self._members.peers.losses.get()
+            if not self._members.peers.has(loss.peer):  # it was given up with another
+                continue
+            self.last_loss = loss
             if not self._recovers or not self._trips.whole.is_set():
                 self._members.peers.fail(loss.problem)
                 return
+            if not loss.peer.is_member:  # it had come back, and nobody relied on it yet
+                self._members.peers.drop(loss.name)
+                self._look_for(loss.name)
+                continue
             self._trips.whole.clear()
             await self._make_good(loss)
             self._trips.whole.set()
 
     async def _make_good(self, loss: Loss) -> None:
         """Recovers from a loss, and from those on the way; without room all streams end with the reason."""
-        before, lost = self.plan, [loss.name]
+        before, lost = self.plan, [loss.name, *self._members.missing]
+        self._members.peers.mend()
+        for name in lost:
+            if name in self._returns:
+                self._returns.pop(name).cancel()
         for stream in self._streams.values():
             if stream.known is not None:  # what was drafted is not played again
                 stream.restart()
@@ -179,16 +190,22 @@ class Coordinator:
         while True:
             try:
                 self.recoveries.append(await self._recovery.run(before, lost, [*self._streams.values()]))
+                self._broken = None
                 break
             except StationLost:
-                lost.append((await self._members.peers.losses.get()).name)
+                name = (await self._members.peers.losses.get()).name
+                lost += [name] if name not in lost else []
             except Problem as problem:
                 self._break(before, problem)
                 break
         for name in lost:
-            returning = asyncio.create_task(self._await_return(name))
-            self._returns.add(returning)
-            returning.add_done_callback(self._returns.discard)
+            self._look_for(name)
+
+    def _look_for(self, name: str) -> None:
+        """Takes a lost station back as soon as it is there; one search at a time."""
+        if name in self._returns:
+            self._returns[name].cancel()
+        self._returns[name] = asyncio.create_task(self._await_return(name))
 
     def _break(self, before: Plan, problem: Problem) -> None:
         """Ends every stream, and opens none until who is missing is back."""
@@ -217,9 +234,7 @@ class Coordinator:
             members.take_in(peer, self._streams)
             if self._broken is not None and members.is_whole:
                 await members.join()
-                self._broken = None
-            elif self._broken is not None:  # another is missing still
-                members.peers.fail(self._broken)
+                members.away, self._broken = frozenset(), None
 
     # --- streams ---
 
@@ -302,7 +317,6 @@ class Coordinator:
             if stream is not None:
                 stream.arrive(said)
         elif self.plan.topology == "star" and said.group < self._members.end:
-            with contextlib.suppress(PeerProblem):  # who is gone is seen to, and is sent it again
-                self._members.link(said.group).send(said)
+            self._trips.hand_on(said)
         else:
             raise PeerProblem(f"{said.rows} rows for group {said.group}", fix=SAME_VERSION)

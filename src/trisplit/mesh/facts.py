@@ -75,7 +75,7 @@ async def _of_station(peers: Peers, share: Share, deadline_s: float, silent: boo
     try:
         peer = peers[share.station]
         now = await peers.ask(peer, Ask(), Facts, deadline_s)
-    except (Problem, KeyError):
+    except Problem:
         if not silent:
             raise
     welcome = peer.link.welcome if peer else None

@@ -55,6 +55,8 @@ class Membership:
     between: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     routed: bool = False
     batched: bool = False
+    away: frozenset[int] = frozenset()
+    """Groups that are lost, until who takes them is ready for their rows."""
     mesh: str = field(default_factory=lambda: secrets.token_hex(8))
     how: How = field(init=False)  # as of the last load
 
@@ -71,7 +73,13 @@ class Membership:
     @property
     def is_whole(self) -> bool:
         """Whether every group's station is here and has loaded."""
-        return set(self.plan.homes) <= {peer.name for peer in self.present}
+        return not self.missing
+
+    @property
+    def missing(self) -> list[str]:
+        """Stations of the plan that are not here, or not ready yet."""
+        present = {peer.name for peer in self.present}
+        return [name for name in dict.fromkeys(self.plan.homes) if name not in present]
 
     def home(self, group: int) -> Peer:
         """The station that holds a group."""

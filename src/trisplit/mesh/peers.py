@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from trisplit.errors import PeerProblem, Problem
 from trisplit.mesh.calling import connect
+from trisplit.mesh.dialled import unheard
 from trisplit.mesh.link import MAX_WAITING, Link
 from trisplit.mesh.trust import Trust
 from trisplit.wire.frame import SAME_VERSION, Activation
@@ -67,8 +68,12 @@ class Peer:
 class Loss:
     """A station that is no more, and why."""
 
-    name: str
+    peer: Peer
     problem: Exception
+
+    @property
+    def name(self) -> str:
+        return self.peer.name
 
 
 class StationLost(PeerProblem):
@@ -83,12 +88,16 @@ class Peers:
         self.losses: asyncio.Queue[Loss] = asyncio.Queue()
         self._peers: dict[str, Peer] = {}
         self._listeners: dict[str, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._failure: Exception | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
         self._silence_s = silence_s
         self._pinging = asyncio.create_task(self._ping())
 
     def __getitem__(self, name: str) -> Peer:
+        """The station of this name; if it was lost, why the mesh cannot go on, or StationLost."""
+        if name not in self._peers:
+            raise self._failure or StationLost(f"station {name} is lost", fix="start it again there")
         return self._peers[name]
 
     def __contains__(self, name: str) -> bool:
@@ -115,11 +124,23 @@ class Peers:
         await asyncio.gather(*tasks, return_exceptions=True)
         for peer in self:
             await peer.link.close(reason)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def has(self, peer: Peer) -> bool:
+        """Whether it is not forgotten yet."""
+        return self._peers.get(peer.name) is peer
 
     def drop(self, name: str) -> None:
-        """Forgets a station that was lost, without waiting for its socket to close."""
-        self._peers.pop(name)
+        """Forgets a station that was lost; one that lives after all is not listened to, and is let go.
+
+        Rows it sends late would be of a past that others have left behind. Does not wait for its socket.
+        """
+        link = self._peers.pop(name).link
         self._listeners.pop(name).cancel()
+        link.on_activation = unheard
+        closing = asyncio.create_task(link.close("the station was given up"))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     async def _listen(self, peer: Peer) -> None:
         try:
@@ -158,9 +179,9 @@ class Peers:
 
     def _lose(self, peer: Peer, error: Exception) -> None:
         """Says once that a station is no more; its questions are never answered."""
-        if self._peers.get(peer.name) is peer and not peer.is_lost:
+        if self.has(peer) and not peer.is_lost:
             peer.is_lost = True
-            self.losses.put_nowait(Loss(peer.name, error))
+            self.losses.put_nowait(Loss(peer, error))
             lost = _lost(peer, error)
             for waiting in [*chain.from_iterable(peer.questions.values()), peer.arrival]:
                 if waiting is not None and not waiting.done():

@@ -53,6 +53,7 @@ class Recovery:
         for name in lost:
             if name in self.members.peers:
                 self.members.peers.drop(name)
+        self.members.away = frozenset(n for n, home in enumerate(before.homes) if home in lost)
         new = await self._taken(before, lost)
         loaded_s = time.monotonic()
         groups = sorted(number for numbers in new.values() for number in numbers)
@@ -61,6 +62,7 @@ class Recovery:
                 if stream.number not in self.members.peers[name].streams:  # it has come later
                     await self._ask(name, Open(stream.number), Opened)
         await self.members.join(held=groups, without=tuple(lost))
+        self.members.away = frozenset()  # what was said before is played again, and comes behind
         await self._resume(new, streams)
         await self._replay(groups, streams)
         return Recovered(

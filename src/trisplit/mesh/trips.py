@@ -43,6 +43,8 @@ class Trips:
 
     async def wait(self, stream: Stream, what: str) -> None:
         """Returns when something more has come for the stream. PeerProblem when it does not, or cannot."""
+        if stream.number not in self.streams:
+            raise PeerProblem(f"stream {stream.number} is closed", fix="open another")
         await self.members.peers.wait(stream.arrival(), STEP_DEADLINE_S, what)
 
     async def feed(self, stream: Stream, ids: Sequence[int], position: int, flags: int = 0) -> None:
@@ -58,6 +60,15 @@ class Trips:
     def say(self, stream: Stream, position: int, ids: Sequence[int], flags: int) -> None:
         """One chunk to the first group, if it can be said now."""
         self._say_to(0, self._chunk(stream, position, ids, flags))
+
+    def hand_on(self, said: Activation) -> None:
+        """In a star, a frame to whoever holds its group; one of a closed stream is wanted by nobody.
+
+        While a group's taker is not ready whoever sent the frame keeps it, and will send it again.
+        """
+        if said.stream in self.streams and said.group not in self.members.away:
+            with contextlib.suppress(PeerProblem):  # who is gone is seen to, and is sent it again
+                self.members.link(said.group).send(said)
 
     def send(self, stream: Stream, position: int, ids: Sequence[int]) -> None:
         """One chunk to the first group, whoever else is missing."""
