@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from gguf.constants import GGMLQuantizationType as Kind
 from gguf.quants import dequantize, quantize
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
+from tests.tiny import build
 from trisplit.compress.anatomy import dissect
 from trisplit.compress.steps.quantize import Quantize
 from trisplit.compress.steps.step import Means, Shape
+from trisplit.errors import CheckpointProblem
 from trisplit.models.decoder import Decoder
 from trisplit.models.model import open_model
 from trisplit.models.quantize import Grid
@@ -71,3 +73,14 @@ def test_fitted_codes_are_better_where_the_text_is(tiny: Tiny, tmp_path: Path) -
         written(tiny("qwen2"), Quantize(dtype="int4", fitted=fitted), tmp_path / str(fitted))
         off.append(np.square(Decoder.load(tmp_path / str(fitted)).forward(IDS, 0) - exact).mean())
     assert off[0] < off[1]
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, 1e9])
+def test_what_is_no_number_is_refused_by_name(odd: float, tmp_path: Path) -> None:
+    build("llama", tmp_path / "m", layers=1)
+    file = tmp_path / "m" / "model.safetensors"
+    tensors = load_file(file)
+    tensors["model.layers.0.mlp.up_proj.weight"][3, 5] = odd
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(CheckpointProblem, match="up of gate_up 0"):
+        written(tmp_path / "m", Quantize(dtype="int8"), tmp_path / "out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
@@ -14,12 +14,15 @@ from trisplit.compress.calibrate import statistics_of
 from trisplit.compress.rewrite import rewrite
 from trisplit.compress.sizes import counted, weight_of
 from trisplit.compress.steps.step import Edit, Means, Plan, Shape, decoder
+from trisplit.errors import CheckpointProblem
 from trisplit.models.config import Stage
 from trisplit.models.halves import int4_halves, int8_halves
 from trisplit.models.layout import Matrix, layout
 from trisplit.models.model import Model
 from trisplit.models.quantize import BLOCK, Floats
 from trisplit.models.rounding import ROWS, SEARCHED, Fit, Fitted, Rounding
+
+_LARGEST: Final = 65_504  # half
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,7 @@ class Quantize:
                 means.report("rounding stages", model.stages.index(stage) + 1, len(model.stages))
                 if (stage.layer, role) in shape.ranks or matrix.columns % BLOCK:
                     return rows
+                _refuse_odd(rows, role, stage)
                 return _on_grid(rows, rounding.fit(stage, matrix) if rounding and stage.layer >= 0 else None)
 
             rewrite(model, change, folder)
@@ -63,6 +67,13 @@ class Quantize:
         if not self.fitted:
             return SEARCHED
         return Fitted(statistics_of(model, means.passages, threads=means.threads, report=means.report))
+
+
+def _refuse_odd(rows: Floats, role: str, stage: Stage) -> None:
+    """CheckpointProblem for what no code with a half for its scale stands for."""
+    if not float(np.abs(rows).max(initial=0)) < _LARGEST:
+        what = f"{role} of {stage} holds what is no number, or none that a half can be"
+        raise CheckpointProblem(what, fix="get the model again: a weight of it is damaged")
 
 
 def _on_grid(rows: Floats, fit: Fit | None) -> Floats:
