@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import tiny_gguf
 from tests.tiny_gguf import write_gguf
 from trisplit.assets import fetch
 from trisplit.compress.rotate import orthogonal, rotate
@@ -76,7 +77,10 @@ def test_a_folder_that_holds_something_is_left_alone(tiny: Tiny, tmp_path: Path)
         rotate(open_model(tiny("llama")), tmp_path / "notes.txt", seed=1)
 
 
-def test_a_gguf_file_with_facts_we_cannot_write_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_gguf_file_with_facts_we_cannot_write_is_refused(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny_gguf, "_llama3_divisors", lambda *_: np.linspace(1, 3, 8, dtype=np.float32))
     file = write_gguf(tiny("llama-llama3-rope"), tmp_path / "m.gguf")
     with pytest.raises(RequestProblem, match="config"):
         rotate(open_model(file), tmp_path / "copy", seed=1)

@@ -28,6 +28,7 @@ from trisplit.cli import (
     diagnosing,
     drafting,
     evaluating,
+    exporting,
     gate,
     ladder,
     plan,
@@ -54,6 +55,7 @@ for module in (answer, plan, show, station, up, claims, evaluating, atlas, compr
     module.add_to(app)
 charging.add_to(caching.app)
 diagnosing.add_to(app)
+exporting.add_to(app)
 ladder.add_to(bench.app)
 drafting.add_to(bench.app)
 speculating.add_to(bench.app)

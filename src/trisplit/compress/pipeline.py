@@ -126,7 +126,7 @@ def _measured(model: Model, made: Made, exam: Exam, threads: int, report: Report
 
 def _refuse_early(anatomy: Anatomy, out: Path) -> Model:
     """Before minutes of work: what could never be written."""
-    from trisplit.compress.writing import config_json
+    from trisplit.compress.describing import config_json
 
     model = decoder(anatomy)
     config_json(model)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from trisplit.compress.writing import FolderWriter, config_json
-from trisplit.models import head_order
+from trisplit.compress.describing import own_shapes, restated
+from trisplit.compress.translate import Translation
+from trisplit.compress.writing import FolderWriter
 from trisplit.models.config import EMBED, HEAD, Stage, layer_stages
-from trisplit.models.families import FAMILIES
 from trisplit.models.layout import Matrix, layout
 from trisplit.models.model import Model
 from trisplit.models.session import Floats
@@ -29,44 +29,18 @@ def rewrite(model: Model, change: Change, folder: Path) -> None:
 
     Rows come in the order of the family's safetensors, of the whole stored tensor. Problems as of writing.
     """
-    config_json(model)  # refused before anything is written
-    writer = FolderWriter(folder, files=model.config.layers + 2)
-    writer.add(dict(_stage(model, EMBED, change)))
-    for layer in range(model.config.layers):
-        stages = layer_stages(range(layer, layer + 1))
-        writer.add({name: rows for stage in stages for name, rows in _stage(model, stage, change)})
-    writer.add(dict(_stage(model, HEAD, change)))
-    writer.finish(model, {"torch_dtype": "float32"})
+    target = own_shapes(model)
+    config = restated(model, target) | {"torch_dtype": "float32"}  # refused before anything is written
+    whole, writer = Translation(model, target, "safetensors"), FolderWriter(folder, files=target.layers + 2)
+    for stages in ([EMBED], *(layer_stages(range(n, n + 1)) for n in range(target.layers)), [HEAD]):
+        writer.add(dict(pair for stage in stages for pair in _stage(whole, stage, change)))
+    writer.close(model, config)
 
 
-def _stage(model: Model, stage: Stage, change: Change) -> Iterator[tuple[str, Floats]]:
-    parts = layout(model.config, stage)
-    for matrix in parts.matrices:
-        if stage == HEAD and model.config.tied_head:
-            continue
-        for part in matrix.parts:
-            rows = change(stage, matrix, part.role, stored(model, part.role, stage.layer))
-            yield _name(model, part.role, stage), np.ascontiguousarray(rows, np.float32)
-            if matrix.bias:
-                bias = f"{part.role}_bias"
-                yield _name(model, bias, stage), stored(model, bias, stage.layer)
-    for role, _ in parts.norms:
-        yield _name(model, role, stage), stored(model, role, stage.layer)
-
-
-def stored(model: Model, role: str, layer: int) -> Floats:
-    """A tensor as float32, in the order of rows that safetensors of the family have."""
-    checkpoint = model.checkpoint
-    values = checkpoint.read(FAMILIES[model.config.family].names_in(checkpoint.format)[role].format(layer))
-    places = None
-    if checkpoint.format == "gguf":
-        places = head_order.places(model.config, "gguf", role, len(values))
-    if places is None:
-        return values
-    ours = np.empty_like(values)
-    ours[places] = values
-    return ours
-
-
-def _name(model: Model, role: str, stage: Stage) -> str:
-    return FAMILIES[model.config.family].names[role].format(stage.layer)
+def _stage(whole: Translation, stage: Stage, change: Change) -> Iterator[tuple[str, Floats]]:
+    matrices = {part.role: m for m in layout(whole.target, stage).matrices for part in m.parts}
+    for name, role, shape in whole.parts(stage):
+        rows = whole.tensor(role, stage, shape)
+        if role in matrices:
+            rows = np.asarray(change(stage, matrices[role], role, rows), np.float32)
+        yield name, rows

@@ -15,7 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from trisplit.compress.writing import FolderWriter, config_json
+from trisplit.compress.describing import config_json
+from trisplit.compress.writing import FolderWriter
 from trisplit.errors import RequestProblem
 from trisplit.models import head_order
 from trisplit.models.config import LayerKind, Stage

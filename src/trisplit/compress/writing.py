@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders
 
+from trisplit.compress.describing import config_json
+from trisplit.compress.kinds import as_type
 from trisplit.errors import RequestProblem
-from trisplit.models.keys import Keys
 from trisplit.models.model import Model
-from trisplit.models.rope import frequencies
 from trisplit.models.session import Floats
 from trisplit.models.tokenizer import Tokenizer
 from trisplit.models.vocabulary import SPACE
@@ -28,15 +30,14 @@ _TOKENIZER_FILES: Final = (
     "generation_config.json",
     "chat_template.jinja",
 )
-# Families whose config.json we can write from the facts of a GGUF file.
-_FROM_GGUF: Final = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 
 
 class FolderWriter:
     """Weights in so many files, numbered, with the index that names them; a file at a time in memory."""
 
-    def __init__(self, folder: Path, *, files: int) -> None:
+    def __init__(self, folder: Path, *, files: int, dtype: DTypeLike = np.float32) -> None:
         """RequestProblem when the folder holds something, or cannot be made."""
+        self._dtype = np.dtype(dtype)
         self._folder, self._files, self._written = folder, files, 0
         self._where: dict[str, str] = {}
         self._n_bytes = 0
@@ -53,62 +54,30 @@ class FolderWriter:
         self._written += 1
         name = f"model-{self._written:05}-of-{self._files:05}.safetensors"
         try:
-            save_file(dict(tensors), self._folder / name, metadata={"format": "pt"})
+            stored = {key: self._stored(key, tensor) for key, tensor in tensors.items()}
+            save_file(stored, self._folder / name, metadata={"format": "pt"})
         except (OSError, SafetensorError) as error:
             raise _unwritable(self._folder, error) from error
         self._where |= dict.fromkeys(tensors, name)
-        self._n_bytes += sum(tensor.nbytes for tensor in tensors.values())
+        self._n_bytes += sum(tensor.size * self._dtype.itemsize for tensor in tensors.values())
+
+    def _stored(self, name: str, values: Floats) -> NDArray[Any]:
+        # The library writes the bytes of an array as they lie, whatever their order.
+        return np.ascontiguousarray(as_type(name, values, self._dtype))
 
     def finish(self, model: Model, changes: Mapping[str, Any]) -> None:
         """Writes the index, the config of `model` with these changes, and its tokenizer."""
+        self.close(model, config_json(model) | dict(changes))
+
+    def close(self, model: Model, config: Mapping[str, Any]) -> None:
+        """Writes the index, this config.json, and the tokenizer of `model`."""
         index = {"metadata": {"total_size": self._n_bytes}, "weight_map": self._where}
         try:
             _write_json(self._folder / "model.safetensors.index.json", index)
-            _write_json(self._folder / "config.json", {**config_json(model), **changes})
+            _write_json(self._folder / "config.json", config)
             _write_tokenizer(model, self._folder)
         except OSError as error:
             raise _unwritable(self._folder, error) from error
-
-
-def config_json(model: Model) -> dict[str, Any]:
-    """config.json of the model: its own, or one made from the facts of a GGUF file.
-
-    RequestProblem for GGUF files with facts we cannot write so: other families, a scaled rope, windows.
-    """
-    config = model.config
-    if model.checkpoint.format == "safetensors":
-        return dict(model.checkpoint.metadata)
-    keys = Keys(model.checkpoint.metadata, str(model.checkpoint.path), _arch(model) + ".")
-    base = keys.positive("rope.freq_base", 10_000.0, least=1)
-    is_plain = config.inv_freq == frequencies(base, config.head_dim, Keys({}, keys.where))
-    if config.family not in _FROM_GGUF or not is_plain or any(config.windows):
-        what = f"{keys.where} has facts that we cannot write as a config.json"
-        raise RequestProblem(what, fix="start from the folder of safetensors it was made from")
-    tokenizer = model.tokenizer()
-    return {
-        "architectures": [_FROM_GGUF[config.family]],
-        "model_type": config.family,
-        "num_hidden_layers": config.layers,
-        "hidden_size": config.hidden,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
-        "head_dim": config.head_dim,
-        "intermediate_size": config.ffn[0],
-        "vocab_size": config.vocab,
-        "max_position_embeddings": config.context,
-        "rms_norm_eps": config.norm_eps,
-        "rope_theta": base,
-        "hidden_act": "silu",
-        "attention_bias": config.out_bias,
-        "mlp_bias": config.mlp_bias,
-        "tie_word_embeddings": config.tied_head,
-        "bos_token_id": tokenizer.bos_id,
-        "eos_token_id": sorted(tokenizer.eos_ids),
-    }
-
-
-def _arch(model: Model) -> str:
-    return str(model.checkpoint.metadata["general.architecture"])
 
 
 def _write_tokenizer(model: Model, folder: Path) -> None:

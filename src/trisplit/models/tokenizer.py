@@ -114,6 +114,12 @@ def tokenizer_from_folder(folder: Path) -> Tokenizer:
     )
 
 
+def special_spelling(folder: Path, name: str) -> str | None:
+    """How the files of a folder spell a special token, such as `pad`; None where they name none."""
+    settings = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
+    return _spelling(settings.get(f"{name}_token"))
+
+
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer in the keys of a GGUF file, `tokenizer.*`; a CheckpointProblem for one we do not run."""
     vocabulary = vocabulary_from_gguf(metadata)
