@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -18,12 +18,12 @@ import numpy as np
 from trisplit.bench.measure import forget_peak, peak_bytes
 from trisplit.compress.anatomy import Anatomy
 from trisplit.compress.calibrate import drafted
-from trisplit.compress.contenders import ABLATIONS, contender, ours
+from trisplit.compress.contenders import ABLATIONS, Means, Ours, contender
 from trisplit.compress.evaluate import Exam, Seen, TextScore, compare, see
 from trisplit.compress.passages import Passage
 from trisplit.compress.reading import Report, silent
 from trisplit.compress.study import Study, probed, study, weights
-from trisplit.compress.trial import Narrowed, Trial, trial
+from trisplit.compress.trial import Trial, trial
 from trisplit.errors import RequestProblem
 from trisplit.models.decoder import Decoder
 from trisplit.models.model import Model
@@ -116,35 +116,26 @@ class CompressBench:
         """A row; UnknownName for a method, RequestProblem for a share that it cannot keep."""
         if method == "dense":
             return self._row("dense", 1.0, self._model, self._dense_scores(), (0.0, None), timed=timed)
-        made = self._maker(method)
         with tempfile.TemporaryDirectory(dir=cache_dir()) as folder:
-            tried, took = self._tried(lambda: made(keep), Path(folder))
+            tried, took = self._tried(contender(method), keep, Path(folder))
             scores = self._scores(tried, Path(folder))
             return self._row(method, keep, tried, scores, took, timed=timed)
 
     def ablation(self, what: str, keep: float) -> AblationRow:
         """`ours` but for one thing; UnknownName as of ABLATIONS."""
         with tempfile.TemporaryDirectory(dir=cache_dir()) as folder:
-            tried, _ = self._tried(lambda: ABLATIONS[what](self._study, keep, self._prices), Path(folder))
+            tried, _ = self._tried(ABLATIONS[what], keep, Path(folder))
             scores = self._scores(tried, Path(folder))
         return AblationRow(what=what, keep=keep, ppl_ratio=_by(scores, "ppl_ratio"), kl=_by(scores, "kl"))
 
     # --- making ---
 
-    def _maker(self, method: str) -> Callable[[float], Iterable[Narrowed]]:
-        if method == "ours":
-            return lambda keep: ours(self._study, keep, self._prices)
-        way = contender(method)
-        return lambda keep: way(self._study, keep)
-
-    def _tried(
-        self, made: Callable[[], Iterable[Narrowed]], folder: Path
-    ) -> tuple[Trial, tuple[float, float | None]]:
+    def _tried(self, way: Ours, keep: float, folder: Path) -> tuple[Trial, tuple[float, float | None]]:
         """The trial, the seconds it took and the most bytes there were."""
-        _ = self._study, self._prices
+        means = Means(self._study, self._prices, self._calibration, self._threads, self._report)
         forget_peak()
         began_s = time.perf_counter()
-        tried = trial(self._model, made(), folder)
+        tried = trial(self._model, way(means, keep), folder)
         return tried, (time.perf_counter() - began_s, peak_bytes() or None)
 
     @cached_property

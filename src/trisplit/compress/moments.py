@@ -25,7 +25,8 @@ from trisplit.paths import cache_dir, unwritable
 
 _FORMAT: Final = 1
 _HELD_OUT: Final = 10  # every so many passages one is kept for choosing λ
-_UNREADABLE: Final = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+UNREADABLE: Final = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+"""What reading a file of arrays that is gone, torn or of another kind may raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def _read(path: Path) -> FfnGiven | None:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as kept:
             grams = _square(kept["train"]), _square(kept["held"])
             return FfnGiven(*grams, kept["mean"], float(kept["took_s"]))
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 

@@ -6,17 +6,22 @@ and are kept between runs.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path as File
 from typing import Final, Literal
 
+import msgspec
 import numpy as np
 
 from trisplit.compress.allocate import UNIT, Curve
 from trisplit.compress.anatomy import Anatomy
+from trisplit.compress.calibrate import drafted
 from trisplit.compress.methods.ffn import Fit, Path, Refit, best_refit, path, protected, same_stream
-from trisplit.compress.moments import FfnMoments, ffn_moments, held_out
+from trisplit.compress.moments import UNREADABLE, FfnMoments, ffn_moments, held_out
 from trisplit.compress.reading import HEAD_ROWS, Head, Report, silent, told
 from trisplit.compress.spectra import Doubles
 from trisplit.errors import RequestProblem
@@ -25,6 +30,7 @@ from trisplit.models.model import Model
 from trisplit.models.predictions import scores
 from trisplit.models.session import Floats, StageSession, Tracks
 
+_VERSION: Final = 1  # raise it when paths or prices are found another way: kept ones are then made again
 _RIDGE: Final = 1e-4  # while neurons go; the last refit chooses its own
 _LEAST_SHARE: Final = 0.25  # of a layer's neurons: beyond that errors of a layer alone say too little
 
@@ -69,15 +75,29 @@ def study(
     anatomy: Anatomy, passages: Sequence[Sequence[int]], *, threads: int, report: Report = silent
 ) -> Study:
     """Reads the passages, unless they were read before, and finds all paths; Problems as of `Stream`."""
-    model = _decoder(anatomy)
+    model = decoder_of(anatomy)
     unit = math.gcd(UNIT, *model.config.ffn)
     moments = ffn_moments(model, passages, threads=threads, report=report)
     layers = range(model.config.layers)
-    paths = [
-        _path(down_of(anatomy, layer), moments.of(layer).train, unit)
-        for layer in told(layers, "studying layers", len(layers), report)
-    ]
+    paths = []
+    for layer in told(layers, "studying layers", len(layers), report):
+        kept = moments.folder / f"path-{_VERSION}-{unit}-{layer}.npz"
+        found = _read_path(kept)
+        if found is None:
+            found = _path(down_of(anatomy, layer), moments.of(layer).train, unit)
+            with drafted(kept) as stream:
+                np.savez(stream, **asdict(found))
+        paths.append(found)
     return Study(anatomy, moments, tuple(paths), unit)
+
+
+def _read_path(kept: File) -> Path | None:
+    """None for what is not there, or not whole."""
+    try:
+        with kept.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return Path(**{field.name: arrays[field.name] for field in fields(Path)})
+    except UNREADABLE:
+        return None
 
 
 def _path(down: Doubles, gram: Doubles, unit: int) -> Path:
@@ -86,7 +106,8 @@ def _path(down: Doubles, gram: Doubles, unit: int) -> Path:
     return path(fit, ridge=_RIDGE, block=unit, least=least, keep=protected(fit, down))
 
 
-def _decoder(anatomy: Anatomy) -> Model:
+def decoder_of(anatomy: Anatomy) -> Model:
+    """The model the matrices are of. RequestProblem for an encoder."""
     if anatomy.model is None:
         raise RequestProblem("only decoders can be pruned here", fix="name a decoder")
     return anatomy.model
@@ -116,10 +137,24 @@ def weights(
     RequestProblem for families with a norm after the FFN: what they add to the residual is not what down
     gives.
     """
-    model = _decoder(found.anatomy)
+    model = decoder_of(found.anatomy)
     if FAMILIES[model.config.family].sandwich:
         what = f"a {model.config.family} has a norm after its FFN, which the probe does not know"
         raise RequestProblem(what, fix="prune all layers alike")
+    whose = hashlib.sha256(f"{_VERSION} {found.unit} {share} {list(map(list, passages))}".encode())
+    kept = found.moments.folder / f"prices-{whose.hexdigest()[:16]}.json"
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(kept.read_bytes(), type=list[float])
+    prices = _measured(found, passages, share, threads, report)
+    with drafted(kept) as stream:
+        stream.write(msgspec.json.encode(prices))
+    return prices
+
+
+def _measured(
+    found: Study, passages: Sequence[Sequence[int]], share: float, threads: int, report: Report
+) -> list[float]:
+    model = decoder_of(found.anatomy)
     probe, layers = _Probe(model, passages, threads), model.config.layers
     left, errors = list[Floats](), list[float]()
     for layer in told(range(layers), "probing layers", layers, report):
@@ -129,7 +164,8 @@ def weights(
         changes[:, narrow.kept] += narrow.down
         left.append(probe.left(layer, changes))
         errors.append(found.fit(layer).error(narrow.down, narrow.kept))
-    return [kl / max(error, np.finfo(float).tiny) for kl, error in zip(probe.divergences(left), errors)]
+    tiny = float(np.finfo(float).tiny)
+    return [kl / max(error, tiny) for kl, error in zip(probe.divergences(left), errors)]
 
 
 class _Probe:

@@ -65,7 +65,7 @@ def trial(model: Model, layers: Iterable[Narrowed], folder: Path) -> Trial:
         widths.append(len(narrowed.kept))
         wide, down = (Stage(layer, "gate_up"), Stage(layer, "down"))
         cut[wide] = _written(wide, folder, _wide(model, wide, narrowed.kept))
-        arrays = _arrays(next(model.files([down], "f32")))
+        arrays = arrays_of(next(model.files([down], "f32")))
         arrays["down.w"] = narrowed.down.T.astype(np.float32)
         if narrowed.bias is not None:
             before = arrays.get("down.bias", np.zeros(len(narrowed.bias), np.float32))
@@ -88,7 +88,7 @@ def _beside(folder: Path, file: StageFile) -> StageFile:
 
 
 def _wide(model: Model, stage: Stage, kept: Neurons) -> dict[str, Floats]:
-    arrays, n = _arrays(next(model.files([stage], "f32"))), model.config.ffn[stage.layer]
+    arrays, n = arrays_of(next(model.files([stage], "f32"))), model.config.ffn[stage.layer]
     for name in ("gate_up.w", "gate_up.bias"):
         if name in arrays:
             parts = np.split(arrays[name], arrays[name].shape[-1] // n, axis=-1)
@@ -96,7 +96,8 @@ def _wide(model: Model, stage: Stage, kept: Neurons) -> dict[str, Floats]:
     return arrays
 
 
-def _arrays(file: StageFile) -> dict[str, Floats]:
+def arrays_of(file: StageFile) -> dict[str, Floats]:
+    """All arrays of a stage in f32, by their names in the file."""
     arrays = {}
     for name, at in file.tensors.items():
         values = np.fromfile(file.folder / at.file, np.float32, at.n_bytes // 4, offset=at.offset)

@@ -48,6 +48,18 @@ class Fit:
         """λ as a share of the mean diagonal; 1 for a layer whose neurons are all dead."""
         return share * (float(np.trace(self.gram)) / max(self.neurons, 1) or 1.0)
 
+    def of(self, kept: Neurons) -> Fit:
+        """The problem with these neurons alone."""
+        return Fit(self.gram[np.ix_(kept, kept)], self.target[:, kept], self.energy)
+
+    def with_more(self, other: Fit, weight: float) -> Fit:
+        """The problem of doing both, a row of the other counting `weight` times as much as one of this."""
+        return Fit(
+            self.gram + weight * other.gram,
+            self.target + weight * other.target,
+            self.energy + weight * other.energy,
+        )
+
     def error(self, down: Doubles, kept: Neurons) -> float:
         """E‖y - down h_K‖² as a share of E‖y‖², for down [hidden, kept]; 0 where y is nothing."""
         within = self.gram[np.ix_(kept, kept)]

@@ -1,0 +1,141 @@
+"""Down matrices fitted on what the narrower layers before them leave, so that a layer makes good what it can.
+
+Two streams of the same passages side by side, the dense model and the narrower one as it grows, layer by
+layer. On the narrower stream a layer is asked for what the dense one gave and for what the residual is
+behind by then. Few tokens pass so, and alone they would be learnt by heart: the dense stream, on which all
+calibration text was read and where nothing is behind, counts `weight` times as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from trisplit.compress.methods.ffn import Fit, Neurons, Refit, refit, same_stream
+from trisplit.compress.moments import held_out
+from trisplit.compress.reading import Report, silent, told
+from trisplit.compress.spectra import Doubles
+from trisplit.compress.study import Study, decoder_of, down_of
+from trisplit.compress.trial import arrays_of
+from trisplit.models.config import layer_stages
+from trisplit.models.model import Model
+from trisplit.models.session import Floats, StageSession, Tracks
+from trisplit.models.watching import Watched
+
+WEIGHTS: Final = (0.3, 1.0, 3.0, 10.0, 100.0)
+"""Of the dense stream beside the narrower one; which, is chosen by what is missed on passages held out."""
+
+_RIDGE: Final = 1e-5
+_TOKENS: Final = 65_536
+_LOUD: Final = (
+    1  # positions at the start of a passage that are left out: some layers make them a thousandfold
+)
+
+
+def few(passages: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    """Some of them, from all over, with so many tokens as both streams are fitted on."""
+    step = -(-sum(map(len, passages)) // _TOKENS)
+    return list(passages[::step])
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums over rows of the narrower stream: of hhᵀ, of (wanted)hᵀ, and of ‖wanted‖²."""
+
+    gram: Doubles
+    target: Doubles
+    energy: float = 0.0
+    rows: int = 0
+
+    def add(self, h: Floats, wanted: Floats) -> None:
+        self.gram += h.T @ h
+        self.target += wanted.T @ h
+        self.energy += float((wanted.astype(np.float64) ** 2).sum())
+        self.rows += len(h)
+
+    def fit(self) -> Fit:
+        rows = max(self.rows, 1)
+        return Fit(self.gram / rows, self.target / rows, self.energy / rows)
+
+
+def carried(
+    found: Study,
+    widths: Sequence[int],
+    passages: Sequence[Sequence[int]],
+    *,
+    threads: int,
+    report: Report = silent,
+) -> Iterator[Refit]:
+    """The downs of all layers at these widths, in order. Both streams of these passages are in memory.
+
+    Problems as of loading the model. Not for families with a norm after the FFN.
+    """
+    model = decoder_of(found.anatomy)
+    streams, apart = _Streams(model, passages, threads), held_out(len(passages))
+    for layer, width in told(enumerate(widths), "refitting layers", len(widths), report):
+        down, kept = down_of(found.anatomy, layer), found.paths[layer].kept(width)
+        passed = streams.through(layer, kept)
+        train, held = (_Sums(np.zeros((width, width)), np.zeros((len(down), width))) for _ in range(2))
+        for number, (h, wanted) in enumerate(passed):
+            (held if number in apart else train).add(h[_LOUD:], wanted[_LOUD:])
+        dense = same_stream(down, found.moments.of(layer).train)
+        best = _pooled(train.fit(), (held if held.rows else train).fit(), dense.of(kept))
+        streams.leave(best.down)
+        yield Refit(kept, best.down, best.ridge)
+
+
+def _pooled(own: Fit, judge: Fit, dense: Fit) -> Refit:
+    """The refit on both streams, over the neurons kept, that misses least of what was held out."""
+    every = np.arange(own.neurons)
+    found = [refit(own.with_more(dense, weight), every, ridge=_RIDGE) for weight in WEIGHTS]
+    return min(found, key=lambda one: judge.error(one.down, every))
+
+
+class _Streams:
+    """The residuals of the passages before a layer, of the dense model and of the narrower one."""
+
+    def __init__(self, model: Model, passages: Sequence[Sequence[int]], threads: int) -> None:
+        self._model, self._threads = model, threads
+        self._longest = max(map(len, passages))
+        files = list(model.files(model.stages[:1], "f32"))
+        embed = Tracks(StageSession(model.config, files, context=1, threads=1))
+        self._dense = [embed.run({"ids": np.array(ids)}, 0).copy() for ids in passages]
+        self._narrow = [x.copy() for x in self._dense]
+        self._given: list[Floats] = []
+
+    def through(self, layer: int, kept: Neurons) -> Iterator[tuple[Floats, Floats]]:
+        """Of every passage what the kept neurons give on the narrower stream, and what is wanted of down.
+
+        Afterwards `leave` says what down became.
+        """
+        config, stages = self._model.config, layer_stages(range(layer, layer + 1))
+        whole, attention, gate_up = (
+            Watched(config, list(self._model.files(some, "f32")), longest=self._longest, threads=1)
+            for some in (stages, stages[:1], stages[1:2])
+        )
+        (down,) = self._model.files(stages[2:], "f32")
+        bias = arrays_of(down).get("down.bias", np.zeros(config.hidden, np.float32))
+
+        def run(number: int) -> tuple[Floats, Floats, Floats, Floats]:
+            after, _ = whole.run({"x": self._dense[number]})
+            left, _ = attention.run({"x": self._narrow[number]})
+            before = left[:, -config.hidden :] + bias
+            read = {"x": self._narrow[number]} if config.parallel else {"r": left}
+            h, _ = gate_up.run(read)
+            return after, before, np.ascontiguousarray(h[:, kept]), after - before
+
+        self._given = []
+        with ThreadPoolExecutor(self._threads) as pool:
+            for number, (after, before, h, wanted) in enumerate(pool.map(run, range(len(self._dense)))):
+                self._dense[number], self._narrow[number] = after, before
+                self._given.append(h)
+                yield h, wanted
+
+    def leave(self, down: Doubles) -> None:
+        """Ends the layer: its new down, [hidden, kept], adds to the narrower stream."""
+        matrix = down.T.astype(np.float32)
+        self._narrow = [before + h @ matrix for before, h in zip(self._narrow, self._given)]
