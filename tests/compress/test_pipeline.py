@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tests.tiny import VARIANTS, build, build_variant
+from tests.tiny import UNEVEN, VARIANTS, build, build_variant
 from trisplit.compress.anatomy import dissect
 from trisplit.compress.evaluate import Exam
 from trisplit.compress.gates import DEFAULT
@@ -122,7 +122,7 @@ def test_every_recipe_on_every_family(variant: str, recipe: str, flat: Tiny, tmp
     assert before.weight_bytes - after.weight_bytes == sum(edit.n_bytes for edit in edits)
 
 
-@pytest.mark.parametrize("variant", [name for name in VARIANTS if name not in FAMILIES])
+@pytest.mark.parametrize("variant", [n for n in (*VARIANTS, *UNEVEN) if n not in FAMILIES])
 def test_every_variant_goes_the_whole_way(variant: str, tiny: Tiny, tmp_path: Path) -> None:
     outcome = made(tiny(variant), recipe_named("balanced", 2 / 3), tmp_path / "out", gates=ANYTHING)
     assert outcome.kept

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.tiny import build
 from trisplit.compress.anatomy import dissect
+from trisplit.compress.export import Wanted, export
 from trisplit.compress.steps.quantize import Quantize
 from trisplit.compress.steps.step import Means, Shape
 from trisplit.errors import CheckpointProblem
@@ -84,3 +85,15 @@ def test_what_is_no_number_is_refused_by_name(odd: float, tmp_path: Path) -> Non
     save_file(tensors, file, metadata={"format": "pt"})
     with pytest.raises(CheckpointProblem, match="up of gate_up 0"):
         written(tmp_path / "m", Quantize(dtype="int8"), tmp_path / "out")
+
+
+@pytest.mark.parametrize(("dtype", "type"), [("int8", "q8_0"), ("int4", "q4_1")])
+def test_a_gguf_of_it_is_small_and_loses_nothing_more(
+    dtype: str, type: str, tiny: Tiny, tmp_path: Path
+) -> None:
+    written(tiny("llama"), Quantize(dtype=dtype, fitted=False), tmp_path / "m")  # type: ignore[arg-type]
+    wanted = Wanted(format="gguf", type=type)
+    done = export(open_model(tmp_path / "m"), tmp_path / "m.gguf", wanted)
+    logits = [Decoder.load(path).forward(IDS, 0).tobytes() for path in (tmp_path / "m", done.path)]
+    assert logits[0] == logits[1]
+    assert done.n_bytes < 0.35 * sum(file.stat().st_size for file in (tmp_path / "m").glob("*.safetensors"))
