@@ -12,7 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from tests.tiny import UNEVEN, VARIANTS, build, build_variant
 from trisplit.compress.anatomy import dissect
-from trisplit.compress.evaluate import Exam
+from trisplit.compress.evaluate import Exam, compare, see
+from trisplit.compress.export import Wanted
 from trisplit.compress.gates import DEFAULT
 from trisplit.compress.pipeline import Outcome, compress
 from trisplit.compress.recipe import RECIPES, Recipe, recipe_named
@@ -167,6 +168,26 @@ def test_one_passage_is_enough(tiny: Tiny, tmp_path: Path) -> None:
         dissect(tiny("llama")), RECIPES["balanced"], ids(1, 20, 4), EXAM, tmp_path / "out", gates=ANYTHING
     )
     assert (tmp_path / "out" / "model.safetensors.index.json").exists()
+
+
+@pytest.mark.parametrize(("variant", "format", "type"), [("qwen2", "deci", "f32"), ("llama", "gguf", "q8_0")])
+def test_a_copy_in_another_form_is_the_one_that_is_judged(
+    variant: str, format: str, type: str, tiny: Tiny, tmp_path: Path
+) -> None:
+    form = Wanted(format=format, type=type, trim=True)
+    recipe = Recipe("a", "", (Prune(keep=2 / 3, spread="allocated"),))
+    outcome = made(tiny(variant), recipe, tmp_path / "out", gates=ANYTHING, form=form)
+    path = tmp_path / "out" / ("model.gguf" if format == "gguf" else "")
+    assert open_model(path).config.ffn == outcome.widths
+    assert (tmp_path / "out" / "receipt.json").exists()
+    seen = [see(open_model(each), "f32", EXAM, threads=1) for each in (path, tiny(variant))]
+    assert compare(EXAM, *seen).texts == outcome.measured.texts
+
+
+def test_a_form_that_cannot_be_had_is_refused_before_the_work(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(RequestProblem, match="cannot be written as DeciLM"):
+        made(tiny("qwen3"), RECIPES["balanced"], tmp_path / "out", form=Wanted(format="deci", type="f32"))
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_refused(tiny: Tiny, tmp_path: Path) -> None:

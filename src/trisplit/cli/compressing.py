@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trisplit.cli.evaluating import FAILED, Questioning
+from trisplit.cli.exporting import Form
 from trisplit.cli.options import AsJson, ModelArgument
 from trisplit.cli.unfold import unfolded
 
@@ -53,6 +54,7 @@ def compress(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the smaller copy goes.")],
     material: Material,
     questioning: Questioning,
+    form: Form,
     recipe: Annotated[
         str, typer.Option(metavar="NAME|FILE.toml", help="See `trisplit recipes`; or a file of steps.")
     ] = "conservative",
@@ -95,10 +97,12 @@ def compress(
             gates=wanted,
             keep_failed=keep_failed,
             seed=material.seed,
+            form=form.wanted(),
             threads=threads,
             report=show.advance,
         )
-    asked = {"model": model, **asdict(material), "held_out": list(exam.texts), **asdict(questioning)}
+    asked = {"model": model, **asdict(material), "held_out": list(exam.texts)}
+    asked |= asdict(questioning) | asdict(form)
     _show(asked, outcome, out, as_json=as_json)
     if not outcome.verdict.passed:
         raise typer.Exit(FAILED)

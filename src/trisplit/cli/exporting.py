@@ -4,41 +4,57 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trisplit.cli.options import AsJson, ModelArgument
+from trisplit.cli.unfold import unfolded
 
 if TYPE_CHECKING:
-    from trisplit.compress.export import Exported
+    from trisplit.compress.export import Exported, Wanted
     from trisplit.table import Table
 
 
 def add_to(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("export")(export)
+    app.command("export")(unfolded(export))
 
 
-def export(
-    model: ModelArgument,
-    out: Annotated[Path, typer.Option(metavar="PATH", help="The folder, or the .gguf file, to write.")],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What a model is written as."""
+
     format: Annotated[
         str,
         typer.Option(
             metavar="safetensors|deci|gguf",
-            help="Stock folder; folder with a width for each layer (vLLM); one file (llama.cpp).",
+            help="A stock folder; a folder with a width for each layer (vLLM); a file (llama.cpp).",
         ),
-    ] = "safetensors",
+    ] = "safetensors"
     type: Annotated[
         str | None,
         typer.Option(
             metavar="f32|f16|bf16|q8_0|q4_0|q4_1|…",
             help="What numbers are stored as; the q… in GGUF alone. Default: f32, in GGUF f16.",
         ),
-    ] = None,
+    ] = None
+
+    def wanted(self, *, trim: bool | None = None) -> Wanted:
+        """The same, for `compress.export`; `trim`: in GGUF, unless it says otherwise."""
+        from trisplit.compress.export import Wanted
+
+        is_file = self.format == "gguf"
+        type = self.type or ("f16" if is_file else "f32")
+        return Wanted(format=self.format, type=type, trim=is_file if trim is None else trim)
+
+
+def export(
+    model: ModelArgument,
+    out: Annotated[Path, typer.Option(metavar="PATH", help="The folder, or the .gguf file, to write.")],
+    form: Form,
     trim: Annotated[
         bool, typer.Option("--trim", help="Cut neurons that give nothing; deci always does.")
     ] = False,
@@ -51,13 +67,11 @@ def export(
     from trisplit.cli.names import find_model
     from trisplit.cli.printing import print_result
     from trisplit.cli.progress import bars
-    from trisplit.compress.export import Wanted
     from trisplit.compress.export import export as write
     from trisplit.compress.reloading import in_fresh_process
     from trisplit.models.model import open_model
 
-    source = find_model(model)
-    wanted = Wanted(format=format, type=type or ("f16" if format == "gguf" else "f32"), trim=trim)
+    source, wanted = find_model(model), form.wanted(trim=trim)
     checking = in_fresh_process(source, wanted) if check else None
     with bars() as show:
         done = write(open_model(source), out, wanted, check=checking, report=show.advance)

@@ -17,7 +17,7 @@ from trisplit.compress.describing import restated
 from trisplit.compress.gguf_writing import qtypes_of, write_gguf
 from trisplit.compress.kinds import Kind, Qtype, kind_named, n_bytes
 from trisplit.compress.reading import Report, silent, told
-from trisplit.compress.targets import target_of
+from trisplit.compress.targets import may_differ, target_of
 from trisplit.compress.translate import Translation
 from trisplit.compress.writing import FolderWriter
 from trisplit.compress.zeros import live
@@ -47,6 +47,10 @@ class Wanted:
     format: str
     type: str
     trim: bool = False
+
+
+STOCK: Final = Wanted(format="safetensors", type="f32")
+"""What copies are written as while they are made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,15 +106,23 @@ def export(
     )
 
 
+def refuse_impossible(model: Model, wanted: Wanted) -> None:
+    """Before anything is read: RequestProblem and UnknownName for what can never be written so."""
+    kind_named(wanted.type, blocks=wanted.format == "gguf")
+    target_of(model, wanted.format, model.config.ffn)
+
+
 def translate(model: Model, wanted: Wanted, *, report: Report = silent) -> Translation:
     """What is to be written, by the target's names. Problems as of `target_of` and reading."""
-    target_of(model, wanted.format, model.config.ffn)  # refused before all neurons are looked at
+    refuse_impossible(model, wanted)
     widths, kept = model.config.ffn, {}
     if wanted.trim or wanted.format == "deci":
         layers = told(range(len(widths)), "looking for zeros", len(widths), report)
         alive = {layer: live(model, layer) for layer in layers}
         kept = {layer: neurons for layer, neurons in alive.items() if len(neurons) < widths[layer]}
         widths = tuple(len(neurons) for neurons in alive.values())
+    if wanted.format == "gguf" and not may_differ(model.config):
+        widths = (max(widths),) * len(widths)
     format: Any = "gguf" if wanted.format == "gguf" else "safetensors"
     return Translation(model, target_of(model, wanted.format, widths), format, kept)
 
@@ -120,7 +132,7 @@ def _notes(translation: Translation, kind: Kind, wanted: Wanted) -> Iterator[str
     if cut := sum(before.ffn) - sum(len(n) for n in _staying(translation)):
         yield f"{cut:,} neurons of {sum(before.ffn):,} give nothing and were cut"
     if filled := sum(after.ffn) - sum(len(n) for n in _staying(translation)):
-        yield f"narrower layers were filled up with {filled:,} neurons of zeros: stock loaders know one width"
+        yield f"narrower layers were filled up with {filled:,} neurons of zeros, for there they must be alike"
     if after.family != before.family:
         yield f"written as {after.family}, which computes what this {before.family} does"
     if translation.format != "gguf":

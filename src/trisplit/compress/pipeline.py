@@ -13,11 +13,13 @@ import msgspec
 
 from trisplit.compress.anatomy import Anatomy, dissect
 from trisplit.compress.evaluate import Evaluation, Exam, compare, see
+from trisplit.compress.export import STOCK, Wanted, export, refuse_impossible
 from trisplit.compress.gates import Metric, Verdict, judge
 from trisplit.compress.passages import Passage
 from trisplit.compress.reading import Report, silent
 from trisplit.compress.receipt import receipt_of
 from trisplit.compress.recipe import Recipe
+from trisplit.compress.reloading import in_fresh_process
 from trisplit.compress.rewrite import as_it_was, rewrite
 from trisplit.compress.sizes import weigh_shape
 from trisplit.compress.steps.step import Made, Means, Shape, Taken, decoder
@@ -58,24 +60,26 @@ def compress(
     gates: Mapping[Metric, float],
     keep_failed: bool = False,
     seed: int = 0,
+    form: Wanted = STOCK,
     threads: int = 1,
     report: Report = silent,
 ) -> Outcome:
     """Makes the model smaller by a recipe and judges it beside the dense one, in f32.
 
     `out` gets the model and a receipt; of one that fails the receipt alone, unless it is to be kept. What is
-    judged is what was written, opened anew. `seed`: of the exam, for the receipt. RequestProblem when `out`
-    is not empty, or the recipe does not fit; Problems as of reading and writing.
+    judged is what was written, opened anew; `form` says as what. `seed`: of the exam, for the receipt.
+    RequestProblem when `out` is not empty, or recipe or form do not fit; Problems as of reading and writing.
     """
-    model = _refuse_early(anatomy, out)
+    model = _refuse_early(anatomy, out, form)
     with _drafted(out) as draft:
         means = Means(passages=calibration, threads=threads, report=report)
         made = apply(anatomy, recipe, means, draft)
-        measured = _measured(model, made, exam, threads, report)
+        copy = _formed(made, form, draft, report)
+        measured = _measured(model, replace(made, folder=copy), exam, threads, report)
         verdict = judge(measured, gates)
         receipt = receipt_of(model, recipe, made, calibration, exam, measured, verdict, seed)
         kept = verdict.passed or keep_failed
-        _keep(made.folder if kept else None, out, receipt)
+        _keep((copy if copy.is_dir() else copy.parent) if kept else None, out, receipt)
     return Outcome(
         recipe=recipe,
         shape=made.shape,
@@ -110,6 +114,18 @@ def apply(anatomy: Anatomy, recipe: Recipe, means: Means, folder: Path) -> Made:
     return Made(at, shape, tuple(taken))
 
 
+def _formed(made: Made, form: Wanted, draft: Path, report: Report) -> Path:
+    """The copy in the form that was asked for, checked: a folder, or a file in one of its own."""
+    if form == STOCK:
+        return made.folder
+    at = draft / "formed"
+    if form.format == "gguf":
+        at.mkdir()
+        at /= "model.gguf"
+    check = in_fresh_process(made.folder, form)
+    return export(open_model(made.folder), at, form, check=check, report=report).path
+
+
 def _measured(model: Model, made: Made, exam: Exam, threads: int, report: Report) -> Evaluation:
     """What the copy makes of the exam beside the dense model, and what both weigh."""
     dense = see(model, "f32", exam, threads=threads, report=report)
@@ -124,12 +140,13 @@ def _measured(model: Model, made: Made, exam: Exam, threads: int, report: Report
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _refuse_early(anatomy: Anatomy, out: Path) -> Model:
+def _refuse_early(anatomy: Anatomy, out: Path, form: Wanted) -> Model:
     """Before minutes of work: what could never be written."""
     from trisplit.compress.describing import config_json
 
     model = decoder(anatomy)
     config_json(model)
+    refuse_impossible(model, form)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RequestProblem(f"{out} is not empty", fix="name a folder that does not exist yet")
     if not out.absolute().parent.is_dir():

@@ -44,6 +44,11 @@ def target_of(model: Model, format: str, widths: Sequence[int]) -> ModelConfig:
     return as_deci(narrower.config) if format == "deci" else _as_gguf(narrower)
 
 
+def may_differ(config: ModelConfig) -> bool:
+    """Whether some format can say a width for each layer of such a model."""
+    return config.family in _AS_DECI and config.activation == "silu" and not any(config.windows)
+
+
 def as_deci(config: ModelConfig) -> ModelConfig:
     """The same decoder as DeciLM says it; RequestProblem, with the reason, for what DeciLM cannot say."""
     if config.family not in _AS_DECI:
