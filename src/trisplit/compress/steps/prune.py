@@ -12,6 +12,7 @@ import numpy as np
 from trisplit.compress.allocate import Curve, allocate
 from trisplit.compress.anatomy import Anatomy
 from trisplit.compress.atlas import CLIFF, Atlas, Zone, survey
+from trisplit.compress.carried import carried, few
 from trisplit.compress.methods.ffn import Refit
 from trisplit.compress.narrow import write_narrow
 from trisplit.compress.sizes import weight_of
@@ -40,7 +41,7 @@ class Prune:
     def plan(self, anatomy: Anatomy, shape: Shape, means: Means) -> Plan:
         """As `Step`."""
         if self.spread == "alike":
-            return _plan(anatomy, shape, means, [self.keep] * anatomy.layers)
+            return _plan(anatomy, shape, means, [self.keep] * anatomy.layers, together=True)
         family = decoder(anatomy).config.family
         if FAMILIES[family].sandwich:  # told before the text is read
             what = f"what an error costs is not known of {family}, which has a norm after its FFN"
@@ -48,7 +49,7 @@ class Prune:
         found = _studied(anatomy, means)
         prices = measured_prices(found, means)
         widths = widths_allocated(found, self.keep, prices, shape.widths)
-        return _plan_of(found, shape, widths, {"weights": prices})
+        return _plan_of(found, shape, widths, means, together=True, facts={"weights": prices})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +145,18 @@ def measured_prices(found: Study, means: Means) -> list[float]:
     return [float(price) for price in prices]
 
 
-def refits(found: Study, widths: Sequence[int], now: Sequence[int]) -> Iterator[Refit]:
-    """The narrower down of each layer; of one that keeps all it has, its own."""
+def refits(
+    found: Study, widths: Sequence[int], now: Sequence[int], means: Means, *, together: bool
+) -> Iterator[Refit]:
+    """The narrower down of each layer.
+
+    `together`: each makes good what the narrower ones before it have left undone, so none stays as it was;
+    families with a norm after the FFN have it alone. Alone one that keeps all neurons it has keeps its down.
+    """
+    if together and not FAMILIES[decoder(found.anatomy).config.family].sandwich:
+        some = few(means.passages)
+        yield from carried(found, widths, some, threads=means.threads, report=means.report)
+        return
     for layer, (width, n) in enumerate(zip(widths, now)):
         yield as_it_is(found.anatomy, layer, n) if width == n else found.refit(layer, width)
 
@@ -162,15 +173,26 @@ def _studied(anatomy: Anatomy, means: Means) -> Study:
     return study(anatomy, means.passages, threads=means.threads, report=means.report)
 
 
-def _plan(anatomy: Anatomy, shape: Shape, means: Means, shares: Sequence[float]) -> Plan:
+def _plan(
+    anatomy: Anatomy, shape: Shape, means: Means, shares: Sequence[float], *, together: bool = False
+) -> Plan:
     """Each layer keeps its share; a model of which nothing goes is not read."""
     if all(share == 1 for share in shares):
         return Plan(edits=(), shape=shape, write=_nothing, notes=("nothing is cut",))
     found = _studied(anatomy, means)
-    return _plan_of(found, shape, widths_alike(found, shares, shape.widths), {})
+    widths = widths_alike(found, shares, shape.widths)
+    return _plan_of(found, shape, widths, means, together=together, facts={})
 
 
-def _plan_of(found: Study, shape: Shape, widths: Sequence[int], facts: Mapping[str, Any]) -> Plan:
+def _plan_of(
+    found: Study,
+    shape: Shape,
+    widths: Sequence[int],
+    means: Means,
+    *,
+    together: bool,
+    facts: Mapping[str, Any],
+) -> Plan:
     model, then = decoder(found.anatomy), shape.narrower(widths)
     edits = tuple(
         _edit(model, layer, shape, then)
@@ -179,7 +201,7 @@ def _plan_of(found: Study, shape: Shape, widths: Sequence[int], facts: Mapping[s
     )
 
     def write(folder: Path) -> None:
-        narrow = refits(found, widths, shape.widths)
+        narrow = refits(found, widths, shape.widths, means, together=together)
         write_narrow(found.anatomy, narrow, max(widths), folder)
 
     return Plan(edits=edits, shape=then, write=write, facts=facts)
