@@ -67,7 +67,25 @@ def test_threads_change_no_bit_and_one_passage_is_enough(
 ) -> None:
     found = studied(tiny("llama"), monkeypatch, tmp_path)
     widths = [64] * len(found.paths)
-    runs = [list(carried(found, widths, texts(1, 3), threads=threads)) for threads in (1, 3)]
+    runs = [list(carried(found, widths, texts(1, 3), threads=1))]
+    (kept,) = found.moments.folder.glob("carried-*")
+    kept.write_bytes(kept.read_bytes()[:-100])  # torn: made again
+    runs.append(list(carried(found, widths, texts(1, 3), threads=3)))
     for one, other in zip(*runs):
         assert np.isfinite(one.down).all()
         assert np.array_equal(one.down, other.down)
+
+
+def test_what_was_made_is_kept(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = studied(tiny("llama"), monkeypatch, tmp_path)
+    layers = list[int]()
+
+    def report(_: str, done: int, __: int) -> None:
+        layers.append(done)
+
+    for _ in range(2):
+        first = list(carried(found, [64] * len(found.paths), texts(2, 3), threads=1, report=report))
+    assert len(layers) == len(found.paths)
+    list(carried(found, [64] * len(found.paths), texts(2, 4), threads=1, report=report))
+    assert len(layers) == 2 * len(found.paths)
+    assert [one.down.dtype for one in first] == [np.float64] * len(first)

@@ -8,15 +8,18 @@ calibration text was read and where nothing is behind, counts `weight` times as 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from trisplit.compress.calibrate import drafted
 from trisplit.compress.methods.ffn import Fit, Neurons, Refit, refit, same_stream
-from trisplit.compress.moments import held_out
+from trisplit.compress.moments import UNREADABLE, held_out
 from trisplit.compress.reading import Report, silent, told
 from trisplit.compress.spectra import Doubles
 from trisplit.compress.study import Study, decoder_of, down_of
@@ -29,6 +32,7 @@ from trisplit.models.watching import Watched
 WEIGHTS: Final = (0.3, 1.0, 3.0, 10.0, 100.0)
 """Of the dense stream beside the narrower one; which, is chosen by what is missed on passages held out."""
 
+_VERSION: Final = 1
 _RIDGE: Final = 1e-5
 _TOKENS: Final = 65_536
 _LOUD: Final = (
@@ -51,6 +55,10 @@ class _Sums:
     energy: float = 0.0
     rows: int = 0
 
+    @classmethod
+    def nothing(cls, hidden: int, neurons: int) -> _Sums:
+        return cls(np.zeros((neurons, neurons)), np.zeros((hidden, neurons)))
+
     def add(self, h: Floats, wanted: Floats) -> None:
         self.gram += h.T @ h
         self.target += wanted.T @ h
@@ -70,22 +78,59 @@ def carried(
     threads: int,
     report: Report = silent,
 ) -> Iterator[Refit]:
-    """The downs of all layers at these widths, in order. Both streams of these passages are in memory.
+    """The downs of all layers at these widths, in order; those that were kept, or all made now.
 
-    Problems as of loading the model. Not for families with a norm after the FFN.
+    Both streams of these passages are in memory. Problems as of loading the model. Not for families with a
+    norm after the FFN.
     """
+    kept = [path.kept(width) for path, width in zip(found.paths, widths)]
+    file = found.moments.folder / f"carried-{_whose(kept, passages)}.npz"
+    downs = _read(file, len(kept))
+    if downs is None:
+        downs = list(_made(found, kept, passages, threads, report))
+        with drafted(file) as stream:
+            np.savez(stream, **{str(layer): down for layer, down in enumerate(downs)})  # type: ignore[arg-type]
+    for own, down in zip(kept, downs):
+        yield Refit(own, down.astype(np.float64), _RIDGE)
+
+
+def _whose(kept: Sequence[Neurons], passages: Sequence[Sequence[int]]) -> str:
+    digest = hashlib.sha256(f"{_VERSION} {_RIDGE} {_LOUD} {WEIGHTS}".encode())
+    for ids in (*kept, *passages):
+        digest.update(np.array([len(ids), *ids], "<i8").tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _read(file: Path, layers: int) -> list[Floats] | None:
+    """None for what is not there, or not whole."""
+    try:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return [arrays[str(layer)] for layer in range(layers)]
+    except UNREADABLE:
+        return None
+
+
+def _made(
+    found: Study,
+    kept: Sequence[Neurons],
+    passages: Sequence[Sequence[int]],
+    threads: int,
+    report: Report,
+) -> Iterator[Floats]:
+    """The downs, [hidden, kept] in f32."""
     model = decoder_of(found.anatomy)
     streams, apart = _Streams(model, passages, threads), held_out(len(passages))
-    for layer, width in told(enumerate(widths), "refitting layers", len(widths), report):
-        down, kept = down_of(found.anatomy, layer), found.paths[layer].kept(width)
-        passed = streams.through(layer, kept)
-        train, held = (_Sums(np.zeros((width, width)), np.zeros((len(down), width))) for _ in range(2))
-        for number, (h, wanted) in enumerate(passed):
+    for layer, own in told(enumerate(kept), "refitting layers", len(kept), report):
+        down = down_of(found.anatomy, layer)
+        train, held = (
+            _Sums(np.zeros((len(own), len(own))), np.zeros((len(down), len(own)))) for _ in range(2)
+        )
+        for number, (h, wanted) in enumerate(streams.through(layer, own)):
             (held if number in apart else train).add(h[_LOUD:], wanted[_LOUD:])
         dense = same_stream(down, found.moments.of(layer).train)
-        best = _pooled(train.fit(), (held if held.rows else train).fit(), dense.of(kept))
+        best = _pooled(train.fit(), (held if held.rows else train).fit(), dense.of(own))
         streams.leave(best.down)
-        yield Refit(kept, best.down, best.ridge)
+        yield best.down.astype(np.float32)
 
 
 def _pooled(own: Fit, judge: Fit, dense: Fit) -> Refit:
