@@ -79,7 +79,7 @@ class Sum:
         return self.spent_cpu_us + self.skipped_cpu_us
 
 
-def append(path: Path, record: Record, *, most_bytes: int = MOST_BYTES) -> None:
+def append(path: Path, record: Record | Fold, *, most_bytes: int = MOST_BYTES) -> None:
     """Adds a line; a ledger that cannot be written is no reason to fail the work it counts.
 
     A file that has outgrown `most_bytes` is made shorter, without losing a total.

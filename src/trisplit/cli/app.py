@@ -33,6 +33,7 @@ from trisplit.cli import (
     ladder,
     plan,
     pruned,
+    residing,
     scripts,
     show,
     skipping,
@@ -51,7 +52,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (answer, plan, show, station, up, claims, evaluating, atlas, compressing, caching, scripts):
+for module in (
+    answer,
+    plan,
+    show,
+    station,
+    up,
+    claims,
+    evaluating,
+    atlas,
+    compressing,
+    caching,
+    scripts,
+    residing,
+):
     module.add_to(app)
 charging.add_to(caching.app)
 diagnosing.add_to(app)

@@ -10,7 +10,11 @@ import typer
 from trisplit.errors import Problem, RequestProblem
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trisplit.cache.store import Store
+    from trisplit.scripts.runner import Answer
+    from trisplit.scripts.script import Script
 
 PASSED_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -51,7 +55,8 @@ def run(
         if store is None:
             answer = runner.without_store(read, arguments or (), command, f"not kept: {why}")
         else:
-            answer = (runner.verify if verify else runner.run)(
+            found = None if verify or engine else _asked(store, read, arguments or (), command)
+            answer = found or (runner.verify if verify else runner.run)(
                 read, arguments or (), command, store, surroundings()
             )
         show(answer)
@@ -64,6 +69,15 @@ def run(
         print(f"trisplit: {answer.said}", file=sys.stderr)
     end_as(answer.exit_code)
     raise typer.Exit(answer.exit_code)
+
+
+def _asked(store: Store, script: Script, arguments: Sequence[str], command: str) -> Answer | None:
+    """What a resident answers, if there is one; it has nodes that were started ahead."""
+    from trisplit.cli.quick import surroundings
+    from trisplit.scripts.asking import asked, find_resident
+
+    resident = find_resident(store)
+    return None if resident is None else asked(resident, script, arguments, command, surroundings())
 
 
 def _store() -> tuple[Store | None, str]:

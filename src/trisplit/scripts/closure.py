@@ -57,6 +57,11 @@ def closure(script: Script) -> tuple[Part, ...]:
     )
 
 
+def may_load(source: bytes) -> bool:
+    """Whether a script of these bytes might load another file; whether that is there is not looked up."""
+    return _REQUIRE.search(source) is not None
+
+
 def _words(path: Path, source: bytes) -> Iterator[str]:
     if path.suffix == ".json":
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from trisplit.cache.entry import STDERR, STDOUT, Entry, Frame
@@ -14,7 +14,7 @@ from trisplit.scripts.closure import Part, closure
 from trisplit.scripts.engines.identity import Node, identify, runs_typescript
 from trisplit.scripts.engines.reference import Ran, run_reference
 from trisplit.scripts.engines.trial import passes_trial
-from trisplit.scripts.engines.world import Outcome, run_closed, world_digest
+from trisplit.scripts.engines.world import Outcome, Waiting, run_closed, world_digest
 from trisplit.scripts.purity import Surroundings, impure_at_sight, place_matters
 from trisplit.scripts.script import Script
 
@@ -49,6 +49,33 @@ def run(script: Script, arguments: Sequence[str], command: str, store: Store, ar
         _remember_impure(store, key, script, outcome)
         said = f"impure: {outcome.impure}"
         return _as_ever(script, arguments, command, store, said, key, outcome.cpu_us)
+    remember(store, key, _entry(script, outcome), words_of(script, arguments))
+    return Answer(exit_code=0, frames=outcome.frames, said=f"miss: now kept as {key}")
+
+
+def tried(
+    script: Script,
+    arguments: Sequence[str],
+    command: str,
+    store: Store,
+    around: Surroundings,
+    take: Callable[[Node], Waiting | None],
+) -> Answer | None:
+    """As `run`, where the closed world does for it; else None, and nobody has seen that it was tried.
+
+    `take` gives a node that was started ahead, or None.
+    """
+    found = name_of(script, arguments, command, store, around)
+    if isinstance(found, str):
+        return None
+    key, node, parts = found
+    if store.read(key) is not None:
+        return None
+    outcome = run_closed(node, script, parts, around, take(node))
+    if outcome.impure:
+        _remember_impure(store, key, script, outcome)
+        put_down_extra(store, key, "charge", _entry(script, outcome))
+        return None
     remember(store, key, _entry(script, outcome), words_of(script, arguments))
     return Answer(exit_code=0, frames=outcome.frames, said=f"miss: now kept as {key}")
 

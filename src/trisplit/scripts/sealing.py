@@ -61,7 +61,9 @@ def seal(node: Node, door: Path) -> str:
 
     The last line is the SHA-256 of those before. Empty when one of them cannot be written in a line.
     """
-    names = [str(door / PYTHON), *filter(os.path.isabs, node.files), *_code()]
+    names = [str(door / PYTHON), *filter(os.path.isabs, node.files)]
+    if not _INSTALLED & set(Path(__file__).parts):
+        names += _code()  # what was installed is replaced by an installer, who writes PYTHON anew as well
     lines = [f"engine {node.digest}", f"world {world_digest()}"]
     lines += [f"avoid {name}" for name in (*MEDDLING, _OTHER_CODE)]
     lines += [f"allow {name}" for name in (*HARMLESS, *_SAME_CODE)]
@@ -72,11 +74,14 @@ def seal(node: Node, door: Path) -> str:
     return f"{text}sha256 {hashlib.sha256(text.encode()).hexdigest()}\n"
 
 
+def code_marks() -> tuple[str, ...]:
+    """What changes when the files our rules are in do."""
+    return tuple(_files(_code()))
+
+
 def _code() -> list[str]:
-    """Where the rules are. What was installed is replaced by an installer, who writes PYTHON anew as well."""
-    files = [str(Path(world.__file__).with_name("closed_world.js")), __file__]
-    files += [str(module.__file__) for module in _CODE]
-    return [] if _INSTALLED & set(Path(__file__).parts) else files
+    names = [str(Path(world.__file__).with_name("closed_world.js")), __file__]
+    return names + [str(module.__file__) for module in _CODE]
 
 
 def _files(names: list[str]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -56,31 +57,58 @@ def world_digest() -> str:
     return hashlib.sha256(rules + repr((_FLAGS, _CONFINED)).encode()).hexdigest()
 
 
-def run_closed(node: Node, script: Script, parts: Sequence[Part], around: Surroundings) -> Outcome:
-    """Runs the script, the first of `parts`, where it can touch nothing; an impure run had no effects."""
-    reading, writing = os.pipe()
-    began = time.monotonic()
-    command = ["/bin/sh", "-c", _CONFINED, "sh", node.binary, *_FLAGS, str(_WORLD)]
-    asked = _asked(script, parts, around, writing) + b"".join(part.source for part in parts)
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={},
-        cwd="/",
-        pass_fds=(writing,),
-        start_new_session=True,
-    ) as process:
-        os.close(writing)
+class Waiting:
+    """A node that was started for one script, which it has not been given yet."""
+
+    def __init__(self, node: Node) -> None:
+        self.reading, self.writing = os.pipe()
+        command = ["/bin/sh", "-c", _CONFINED, "sh", node.binary, *_FLAGS, str(_WORLD)]
         try:
-            said, stray, in_time = _conversation(process, reading, asked)
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={},
+                cwd="/",
+                pass_fds=(self.writing,),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self.reading)
+            raise
         finally:
-            os.close(reading)
-            os.kill(process.pid, signal.SIGKILL)  # dead or alive, it was not waited for yet
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    outcome = _judged(said, stray, in_time, process.returncode, used.ru_maxrss)
+            os.close(self.writing)  # in the other process it keeps its number
+
+    def end(self) -> tuple[int, resource.struct_rusage]:
+        """Ends it, dead or alive; returns how it ended, and what it took."""
+        os.close(self.reading)
+        with self.process:
+            os.kill(self.process.pid, signal.SIGKILL)  # it was not waited for yet
+            _, status, used = os.wait4(self.process.pid, 0)
+            self.process.returncode = os.waitstatus_to_exitcode(status)
+        return self.process.returncode, used
+
+
+def run_closed(
+    node: Node,
+    script: Script,
+    parts: Sequence[Part],
+    around: Surroundings,
+    waiting: Waiting | None = None,
+) -> Outcome:
+    """Runs the script, the first of `parts`, where it can touch nothing; an impure run had no effects.
+
+    `waiting` is one of this very node, which is over then.
+    """
+    began = time.monotonic()
+    waiting = waiting or Waiting(node)
+    try:
+        asked = _asked(script, parts, around, waiting.writing) + b"".join(part.source for part in parts)
+        said, stray, in_time = _conversation(waiting.process, waiting.reading, asked)
+    finally:
+        exit_code, used = waiting.end()
+    outcome = _judged(said, stray, in_time, exit_code, used.ru_maxrss)
     return replace(
         outcome,
         cpu_us=int(1e6 * (used.ru_utime + used.ru_stime)),
