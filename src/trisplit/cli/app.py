@@ -130,13 +130,14 @@ def _fill_standard_streams() -> None:
 def main() -> None:
     """Runs the command line; a Problem becomes two lines on stderr and its exit code."""
     _fill_standard_streams()
+    sys.argv[0] = sys.argv[0].removesuffix("-py")  # `trisplit` is what was asked for: it handed over
     ctrl_c = _CtrlC()
     signal.signal(signal.SIGINT, ctrl_c)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal of few letters shows the rest as it can
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(prog_name="trisplit")
+        app()
     except BaseException as error:
         # A callback of the socket library may take the interrupt for its own and end a link instead.
         if ctrl_c.pressed_s is not None:

@@ -16,7 +16,7 @@ from trisplit.scripts.engines.identity import find
 from trisplit.scripts.purity import Surroundings
 from trisplit.scripts.runner import Answer
 from trisplit.scripts.script import Script, read_script
-from trisplit.scripts.sealing import PYTHON
+from trisplit.scripts.sealing import LAUNCHER, PYTHON
 
 
 def printed(words: Sequence[str]) -> bool:
@@ -45,9 +45,10 @@ def printed(words: Sequence[str]) -> bool:
 def keep_seals(store: Store, script: Script, command: str) -> None:
     """Keeps what the launcher needs that we were started by, if it was one."""
     program = os.path.realpath(sys.argv[0])
-    if os.path.basename(program) == PYTHON:
+    door = Path(program).parent
+    if os.path.basename(program) in (LAUNCHER, PYTHON) and (door / PYTHON).is_file():
         with contextlib.suppress(Problem):  # what was asked for is printed
-            sealing.keep_seals(store, script, command, Path(program).parent)
+            sealing.keep_seals(store, script, command, door)
 
 
 def _streams_are_open() -> bool:
