@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from tests.cli.running import facts_of, problem_of, run
 from tests.scripts.worlds import NODE, needs_node
 from trisplit.bench import cache as ruler
+from trisplit.bench import energy
 from trisplit.bench.cache import COMMANDS, CacheRow, placed, spreads
 from trisplit.bench.script_peers import LeftOut, Peer, find_peers
 from trisplit.errors import UnknownName
@@ -43,7 +45,8 @@ def test_rows_of_every_way(peers: Path) -> None:
     rows: Sequence[dict[str, Any]] = said["rows"]
     assert {" ".join(row) for row in rows} == {CACHE_COLUMNS}
     by_way = {(row["path"], row["warm"]): row for row in rows}
-    for way in (("python", False), ("python", True), ("in-process", True), ("bun", False)):
+    ours = (("python", False), ("python", True), ("resident", False), ("resident", True))
+    for way in (*ours, ("in-process", True), ("bun", False)):
         assert by_way[way]["median_ms"] >= by_way[way]["min_ms"] > 0
     bun, inside = by_way["bun", False], by_way["in-process", True]
     assert (bun["engine_version"], bun["ratio_to_bun"]) == ("9.8.7", 1)
@@ -54,7 +57,15 @@ def test_rows_of_every_way(peers: Path) -> None:
     assert not list((peers / "cache").iterdir())
 
 
+@pytest.fixture
+def nobody_resident(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One takes a while to start, and one test that has it is enough."""
+    for bench in (ruler, energy):
+        monkeypatch.setattr(bench, "living_in", lambda *_: nullcontext(None))
+
+
 @needs_node
+@pytest.mark.usefixtures("nobody_resident")
 def test_energy_follows_from_processor_time(peers: Path) -> None:
     asked = ("--samples", "1", "--operations", "1000", "--watts", "20", "--ops-per-day", "1e9")
     said = facts_of("bench", "energy", "--peers", "bun", "--peers-folder", peers, *asked)
@@ -71,6 +82,7 @@ def test_energy_follows_from_processor_time(peers: Path) -> None:
 
 
 @needs_node
+@pytest.mark.usefixtures("nobody_resident")
 def test_a_way_that_prints_other_things_is_no_row(peers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAYS", "goodbye")
     monkeypatch.setenv("TRISPLIT_CACHE", str(peers / "cache"))

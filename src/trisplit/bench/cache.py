@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from trisplit.bench.progress import shown
+from trisplit.bench.residing import living_in
 from trisplit.bench.script_peers import HOW, LeftOut, Peer
 from trisplit.bench.ways import Ground, Way, environment_of
 from trisplit.cache.store import FOLDER, open_store
@@ -77,9 +78,12 @@ def cache(
     rows, left_out = list[CacheRow](), list[LeftOut]()
     with TemporaryDirectory(prefix="bench-", dir=cache_dir()) as name, Spawner() as spawner:
         folder = Path(name)
-        with open_store(folder / FOLDER) as store:
-            environment = environment_of(folder, own=own)
-            ground = Ground(store=store, spawner=spawner, environment=environment)
+        environment = environment_of(folder, own=own)
+        with (
+            open_store(folder / FOLDER) as store,
+            living_in(folder / "resident", environment) as residence,
+        ):
+            ground = Ground(store=store, spawner=spawner, environment=environment, residence=residence)
             for command in shown(commands, "scripts"):
                 ways, why = ways_of(ground, placed(command, folder), peers, node)
                 left_out += why

@@ -11,6 +11,7 @@ from typing import Final
 
 from trisplit.bench.cache import placed, ways_of
 from trisplit.bench.progress import shown
+from trisplit.bench.residing import living_in
 from trisplit.bench.script_peers import LeftOut, Peer
 from trisplit.bench.ways import Ground, Way, environment_of
 from trisplit.cache.ledger import Rates
@@ -67,8 +68,12 @@ def measure_energy(
     """Hits by every door, and every peer, one way after the other: the processor counts what all draw."""
     with TemporaryDirectory(prefix="bench-", dir=cache_dir()) as name, Spawner() as spawner:
         folder = Path(name)
-        with open_store(folder / FOLDER) as store:
-            ground = Ground(store=store, spawner=spawner, environment=environment_of(folder, own=own))
+        environment = environment_of(folder, own=own)
+        with (
+            open_store(folder / FOLDER) as store,
+            living_in(folder / "resident", environment) as residence,
+        ):
+            ground = Ground(store=store, spawner=spawner, environment=environment, residence=residence)
             ways, left_out = ways_of(ground, placed(command, folder), peers, node)
             for way in sorted(ways, key=lambda way: way.warm):
                 way.before()

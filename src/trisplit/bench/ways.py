@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from trisplit.bench.residing import Residence
 from trisplit.bench.script_peers import NAMES, Peer
 from trisplit.cache.key import Key
 from trisplit.cache.store import Store
 from trisplit.errors import RequestProblem
 from trisplit.scripts.doors import doors
+from trisplit.scripts.held import SURE_FOR_NS, Held
 from trisplit.scripts.purity import Surroundings
-from trisplit.scripts.runner import name_of, recalled
+from trisplit.scripts.runner import name_of
 from trisplit.scripts.script import read_script
 from trisplit.scripts.spawned import Spawned, Spawner
 
@@ -45,11 +47,12 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What all ways of a bench share: a store of its own, what spawns, what processes are given."""
+    """What all ways of a bench share: its store, what spawns, what processes are given, and a resident."""
 
     store: Store
     spawner: Spawner
     environment: Mapping[str, str]
+    residence: Residence | None = None
 
     def ours(self, script: Path, node: Peer) -> list[Way]:
         """Through every door there is and in this process; results are those of `node`, and of its release.
@@ -68,9 +71,11 @@ class Ground:
                 before = _nothing if warm else _forgetting(self.store, key)
                 ways.append(Way(path=door, engine_version=node.version, warm=warm, once=run, before=before))
 
+        held = Held(self.store, node.program, around)
+
         def answered() -> Spawned:
-            began_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
-            answer = recalled(read, (), node.program, self.store, around)
+            cpu_ns, began_ns = time.process_time_ns(), time.perf_counter_ns()
+            answer = held.recall(read, ())
             wall_ms = (time.perf_counter_ns() - began_ns) / 1e6
             cpu_ms = (time.process_time_ns() - cpu_ns) / 1e6
             frames = answer.frames if answer else ()
@@ -84,7 +89,31 @@ class Ground:
             once=answered,
             at_once=IN_PROCESS_AT_ONCE,
         )
-        return [*ways, inside]
+        return [*ways, *self._resident(script, node, around), inside]
+
+    def _resident(self, script: Path, node: Peer, around: Surroundings) -> list[Way]:
+        if self.residence is None:
+            return []
+        residence, store = self.residence, self.residence.store
+        residence.resident.greet(node.program, around, script.parent)
+        key = _key_of(script, node, store, around)
+
+        def forget() -> None:
+            store.remove(key)
+            time.sleep(2 * SURE_FOR_NS / 1e9)  # so long it does not look whether its answer is still kept
+
+        ways = [(False, forget, 1), (True, _nothing, IN_PROCESS_AT_ONCE)]
+        return [
+            Way(
+                path="resident",
+                engine_version=node.version,
+                warm=warm,
+                once=lambda: residence.asked(script),
+                before=before,
+                at_once=at_once,
+            )
+            for warm, before, at_once in ways
+        ]
 
     def theirs(self, script: Path, peers: Sequence[Peer]) -> list[Way]:
         """Each engine that runs such a script; nothing is kept between runs but what it keeps itself."""
