@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trisplit.assets import held_out, read_articles
 from trisplit.assets.questions import Question
 from trisplit.assets.store import fetch
 from trisplit.compress.comparing import Accuracy, Paired
 from trisplit.compress.evaluate import Evaluation, Exam, QuestionScore, TextScore, compare, see
-from trisplit.compress.gates import DEFAULT, Gate, Verdict, failed, judge, limits
+from trisplit.compress.gates import DEFAULT, Gate, Verdict, failed, judge, limits, strain
 from trisplit.compress.passages import Passage, passages
 from trisplit.errors import Problem, RequestProblem, UnknownName
 from trisplit.models.decoder import Decoder
@@ -101,6 +104,27 @@ def test_limits_belong_to_what_passes() -> None:
         "kl on wiki is 0.2, over 0.19",
         "top1 on wiki is 0.8, under 0.81",
     ]
+
+
+@given(
+    st.floats(0.8, 3), st.floats(0, 2), st.floats(0, 1), st.floats(0.8, 2), st.floats(0, 1), st.floats(0, 1)
+)
+def test_strain_is_1_at_the_limit(
+    ppl: float, kl: float, top1: float, ppl_most: float, kl_most: float, top1_least: float
+) -> None:
+    measured = Evaluation(texts=(replace(TEXT, ppl_ratio=ppl, kl=kl, top1=top1),))
+    verdict = judge(measured, {"ppl": ppl_most, "kl": kl_most, "top1": top1_least})
+    assert (strain(verdict.gates) <= 1) == verdict.passed
+    at_limit = replace(TEXT, ppl_ratio=ppl_most, kl=kl_most, top1=top1_least)
+    exact = judge(Evaluation(texts=(at_limit,)), {"ppl": ppl_most, "kl": kl_most, "top1": top1_least})
+    assert strain(exact.gates) == pytest.approx(1 if max(ppl_most - 1, kl_most, 1 - top1_least) > 0 else 0)
+
+
+def test_strain_is_of_the_gate_that_is_strained_most() -> None:
+    verdict = judge(Evaluation(texts=(TEXT,)), {"ppl": 1.21, "kl": 0.8, "top1": 0.2})
+    assert strain(verdict.gates) == pytest.approx(0.5)
+    assert strain(judge(Evaluation(texts=(TEXT,)), {"kl": 0}).gates) == math.inf
+    assert strain(()) == math.inf
 
 
 def test_what_is_no_number_passes_nothing() -> None:

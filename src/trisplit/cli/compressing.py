@@ -9,12 +9,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from trisplit.cli.evaluating import FAILED, Questioning
 from trisplit.cli.exporting import Form
+from trisplit.cli.fitting import Fitting, fit_and_show
 from trisplit.cli.options import AsJson, ModelArgument
 from trisplit.cli.unfold import unfolded
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from trisplit.compress.steps.step import Taken
     from trisplit.models.model import Model
     from trisplit.table import Table
+
+_DEFAULT: Final = "conservative"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -55,9 +58,10 @@ def compress(
     material: Material,
     questioning: Questioning,
     form: Form,
+    fitting: Fitting,
     recipe: Annotated[
         str, typer.Option(metavar="NAME|FILE.toml", help="See `trisplit recipes`; or a file of steps.")
-    ] = "conservative",
+    ] = _DEFAULT,
     keep: Annotated[float | None, typer.Option(help="Another share of neurons than the recipe's.")] = None,
     gate: Annotated[
         str, typer.Option(metavar="NAME=LIMIT,…", help="ppl, kl, top1, accuracy; exit 2 if one fails.")
@@ -82,6 +86,8 @@ def compress(
     from trisplit.compress.passages import passages_of
     from trisplit.compress.stacks import open_recipe
 
+    given = {"--recipe": recipe != _DEFAULT, "--keep": keep is not None, "--keep-failed": keep_failed}
+    fitting.refuse_odd(others=[name for name, there in given.items() if there])
     chosen, wanted = open_recipe(recipe, keep), limits(gate)
     anatomy = dissect(find_model(model))
     if anatomy.model is None:
@@ -91,6 +97,12 @@ def compress(
     texts = read_texts(material.calibrate, "calibration")
     read = passages_of(anatomy.model.tokenizer(), texts, material.tokens)
     exam = _exam(anatomy.model, material, questioning)
+    asked = {"model": model, **asdict(material), "held_out": list(exam.texts)}
+    asked |= asdict(questioning) | asdict(form)
+    if fitting.fit:
+        parts = (anatomy, read, exam, out, fitting, form)
+        passed = fit_and_show(*parts, gates=wanted, asked=asked, threads=threads, as_json=as_json)
+        raise typer.Exit(0 if passed else FAILED)
     with bars() as show:
         outcome = pipeline.compress(
             *(anatomy, chosen, read, exam, out),
@@ -101,8 +113,6 @@ def compress(
             threads=threads,
             report=show.advance,
         )
-    asked = {"model": model, **asdict(material), "held_out": list(exam.texts)}
-    asked |= asdict(questioning) | asdict(form)
     _show(asked, outcome, out, as_json=as_json)
     if not outcome.verdict.passed:
         raise typer.Exit(FAILED)

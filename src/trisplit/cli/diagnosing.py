@@ -35,7 +35,10 @@ def add_to(app: typer.Typer) -> None:
 class Making:
     """The copy: made now by a recipe, or one that there is."""
 
-    recipe: Annotated[str | None, typer.Option(help="Make the copy by it; see `trisplit recipes`.")] = None
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE.toml", help="Make the copy by it; see `trisplit recipes`."),
+    ] = None
     keep: Annotated[float | None, typer.Option(help="Another share of neurons than the recipe's.")] = None
     calibrate: Annotated[
         str, typer.Option(metavar="wiki|brown|FILE", help="Make it with this; of wiki and brown, half.")
@@ -116,10 +119,10 @@ def _made(
     from trisplit.cli.texts import read_texts
     from trisplit.compress.passages import passages_of
     from trisplit.compress.pipeline import compress
-    from trisplit.compress.recipe import recipe_named
+    from trisplit.compress.stacks import open_recipe
     from trisplit.models.model import open_model
 
-    recipe = recipe_named(making.recipe or "", making.keep)
+    recipe = open_recipe(making.recipe or "", making.keep)
     texts = read_texts(making.calibrate, "calibration")
     read = passages_of(decoder.tokenizer(), texts, making.tokens)
     compress(anatomy, recipe, read, exam, out, gates={}, keep_failed=True, threads=threads, report=report)

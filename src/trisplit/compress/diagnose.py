@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
@@ -13,7 +12,7 @@ import numpy as np
 from trisplit.compress.apart import Depth, Own, Sums
 from trisplit.compress.blame import Shares, shares
 from trisplit.compress.evaluate import Evaluation, TextScore, exp_of
-from trisplit.compress.gates import DEFAULT, Gate, Metric, Verdict, judge
+from trisplit.compress.gates import DEFAULT, Gate, Metric, Verdict, judge, lost
 from trisplit.compress.lanes import Lanes, Span, embedded
 from trisplit.compress.passages import Passage
 from trisplit.compress.reading import HEAD_ROWS, Head, Report, silent, told
@@ -37,8 +36,8 @@ class Loss:
     top1: float
 
     def lost(self, metric: Metric) -> float:
-        """As an amount that is 0 for nothing and adds up: nats, nats of surprise, a share of tokens."""
-        return {"kl": self.kl, "ppl": math.log(self.ppl_ratio), "top1": 1 - self.top1}[metric]
+        """As an amount that adds up; of predictions, which have no accuracy."""
+        return lost(metric, {"kl": self.kl, "ppl": self.ppl_ratio, "top1": self.top1}[metric])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,33 @@ def _of_questions(score: QuestionScore, limit: float) -> Gate:
     return Gate(metric="accuracy", on=score.scoring, limit=limit, measured=lost, passed=lost <= limit)
 
 
+def lost(metric: Metric, value: float) -> float:
+    """A measured value as an amount that is 0 where nothing was lost and adds up.
+
+    Nats of KL, nats of surprise, a share of tokens, a share of answers.
+    """
+    if metric == "ppl":
+        return math.log(value) if value > 0 else -math.inf
+    return 1 - value if metric == "top1" else value
+
+
+def strain(gates: Sequence[Gate]) -> float:
+    """How much of what may be lost is lost, of the gate that is strained most: at most 1 if all pass.
+
+    Endless where nothing may be lost and something is, and where there is no gate.
+    """
+    return max(map(_strain, gates), default=math.inf)
+
+
+def _strain(gate: Gate) -> float:
+    may, is_lost = lost(gate.metric, gate.limit), lost(gate.metric, gate.measured)
+    if may <= 0 or not math.isfinite(is_lost):
+        return 0.0 if gate.passed else math.inf
+    ratio = max(is_lost, 0.0) / may
+    # The division may round across the limit; the gate has the last word.
+    return min(ratio, 1.0) if gate.passed else max(ratio, math.nextafter(1, 2))
+
+
 def failed(gates: Sequence[Gate]) -> list[str]:
     """What did not pass, in words."""
     return [

@@ -70,7 +70,7 @@ def compress(
     judged is what was written, opened anew; `form` says as what. `seed`: of the exam, for the receipt.
     RequestProblem when `out` is not empty, or recipe or form do not fit; Problems as of reading and writing.
     """
-    model = _refuse_early(anatomy, out, form)
+    model = refuse_early(anatomy, out, form)
     with _drafted(out) as draft:
         means = Means(passages=calibration, threads=threads, report=report)
         made = apply(anatomy, recipe, means, draft)
@@ -140,8 +140,8 @@ def _measured(model: Model, made: Made, exam: Exam, threads: int, report: Report
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _refuse_early(anatomy: Anatomy, out: Path, form: Wanted) -> Model:
-    """Before minutes of work: what could never be written."""
+def refuse_early(anatomy: Anatomy, out: Path, form: Wanted) -> Model:
+    """The model of an anatomy. Problems before minutes of work: of what could never be written."""
     from trisplit.compress.describing import config_json
 
     model = decoder(anatomy)
