@@ -73,38 +73,16 @@ def same_stream(down: Doubles, gram: Doubles) -> Fit:
 
     CheckpointProblem for values that are no numbers; RequestProblem for shapes that do not belong together.
     """
-    return two_streams(down, gram, gram, gram)
-
-
-def two_streams(
-    down: Doubles,
-    gram: Doubles,
-    cross: Doubles,
-    dense: Doubles,
-    *,
-    lag: Doubles | None = None,
-    lag_energy: float = 0.0,
-    lag_dense: Doubles | None = None,
-    alpha: float = 0.0,
-) -> Fit:
-    """The problem of giving, on the pruned stream h, what down gave on the dense one, h′.
-
-    gram E[hhᵀ], cross E[h′hᵀ], dense E[h′h′ᵀ]. With `alpha` the layer is also asked for that part of the d by
-    which the residual is behind the dense one: lag E[dhᵀ] [hidden, n], lag_energy E‖d‖², lag_dense E[dh′ᵀ].
-    """
     n = len(gram)
-    if down.shape[1:] != (n,) or cross.shape != (n, n) or dense.shape != (n, n) or gram.shape != (n, n):
+    if down.shape[1:] != (n,) or gram.shape != (n, n):
         what = f"down {list(down.shape)} and moments of {n} neurons do not belong together"
         raise RequestProblem(what, fix="calibrate on the model that is pruned")
-    if not all(np.isfinite(values).all() for values in (down, gram, cross, dense)):
+    if not all(np.isfinite(values).all() for values in (down, gram)):
         what = "weights or moments of an FFN hold what is no number"
         raise CheckpointProblem(what, fix="get the model again")
     weights = down.astype(np.float64)
-    target, energy = weights @ cross, float(((weights @ dense) * weights).sum())
-    if alpha and lag is not None and lag_dense is not None:
-        target = target + alpha * lag
-        energy += alpha**2 * lag_energy + 2 * alpha * float((lag_dense * weights).sum())
-    return Fit((gram + gram.T) / 2, target, energy)
+    target = weights @ gram
+    return Fit((gram + gram.T) / 2, target, float((target * weights).sum()))
 
 
 # --- which ----------------------------------------------------------------------------------------
