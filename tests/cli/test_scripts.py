@@ -10,7 +10,9 @@ from pathlib import Path
 
 from tests.cli.running import problem_of
 from tests.scripts.worlds import needs_node
+from trisplit.cache import ledger
 from trisplit.errors import RequestProblem, UnknownName
+from trisplit.scripts.spawned import Spawner
 
 
 def trisplit(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[bytes]:
@@ -65,6 +67,23 @@ def test_hits_load_little_and_need_no_listener(tmp_path: Path) -> None:
         shell = f"{sys.executable} -m trisplit run a.js {closed}"
         shut = subprocess.run(shell, shell=True, cwd=tmp_path, env=around, capture_output=True, timeout=60)
         assert (shut.returncode, shut.stderr) == (0, left)
+
+
+@needs_node
+def test_a_hit_costs_its_whole_process(tmp_path: Path) -> None:
+    """Most of one by Python is the start of Python, and the ledger has it."""
+    (tmp_path / "a.js").write_text("console.log('out')")
+    trisplit(tmp_path, "a.js")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NODE_")}
+    environment["TRISPLIT_CACHE"] = str(tmp_path / "cache")
+    with Spawner() as spawner:
+        words = (sys.executable, "-m", "trisplit", "run", str(tmp_path / "a.js"))
+        spawned = spawner.run(words, environment)
+    assert spawned.stdout == b"out\n"
+    records, _ = ledger.read(tmp_path / "cache" / "results" / ledger.FILE)
+    assert isinstance(records[-1], ledger.Record)
+    assert records[-1].outcome == "hit"
+    assert spawned.cpu_ms / 2 < records[-1].spent_cpu_us / 1e3 < spawned.cpu_ms
 
 
 @needs_node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Self
 
 from trisplit.cache import ledger
 from trisplit.cache.entry import Entry
@@ -20,6 +20,12 @@ class Stopwatch:
 
     _cpu_ns: int = field(default_factory=time.process_time_ns)
     _wall_ns: int = field(default_factory=time.perf_counter_ns)
+
+    @classmethod
+    def of_process(cls) -> Self:
+        """Since this process began; of wall time that is taken to be no longer than its processor time."""
+        cpu_ns = time.process_time_ns()
+        return cls(0, time.perf_counter_ns() - cpu_ns)
 
     @property
     def cpu_us(self) -> int:

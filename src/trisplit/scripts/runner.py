@@ -81,10 +81,15 @@ def tried(
 
 
 def recalled(
-    script: Script, arguments: Sequence[str], command: str, store: Store, around: Surroundings
+    script: Script,
+    arguments: Sequence[str],
+    command: str,
+    store: Store,
+    around: Surroundings,
+    watch: Stopwatch | None = None,
 ) -> Answer | None:
-    """A hit, or None; nothing is run but, once, a trial of the engine."""
-    watch = Stopwatch()
+    """A hit, which took what `watch` says, or None; nothing is run but, once, a trial of the engine."""
+    watch = watch or Stopwatch()
     found = name_of(script, arguments, command, store, around)
     entry = None if isinstance(found, str) else recall(store, found[0], watch)
     return None if entry is None else Answer(exit_code=entry.exit_code, frames=entry.frames, said="hit")
