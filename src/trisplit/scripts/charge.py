@@ -193,8 +193,8 @@ def _settled(key: Key, store: Store, wish: Wish) -> str:
     known = store.read(key)
     if known is not None:
         return f"impure, as is known: {known.impure}" if known.impure else "is kept already"
-    if wish.expected < 2:
-        return f"{wish.expected} runs are expected, and a charge pays from the second on at best"
+    if wish.expected < 1:
+        return "no run is expected"
     return ""
 
 
