@@ -58,6 +58,14 @@ $(EVAL)/ready: pyproject.toml constraints.txt
 	$(EVAL)/bin/pip install --quiet --constraint constraints.txt --editable '.[eval]' pytest
 	touch $@
 
+# What transformers and llama.cpp make of every export of the tiny models, stored beside the answers.
+.PHONY: oracle-exports
+oracle-exports: setup $(ORACLE)/ready peers
+	rm -rf build/exports && mkdir -p build/exports
+	PYTHONPATH=src $(BIN)/python -m tests.oracle.exports make build/exports
+	PYTHONPATH=src TQDM_DISABLE=1 $(ORACLE)/bin/python -m tests.oracle.exports transformers build/exports
+	PYTHONPATH=src $(PEERS)/bin/python -m tests.oracle.exports llama.cpp build/exports
+
 # The engines that `trisplit bench decode --peers` measures beside ours; llama.cpp takes some minutes to build.
 PEERS := .venv-peers
 LLAMA := llama-cpp-python==0.3.36
