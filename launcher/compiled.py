@@ -15,18 +15,20 @@ SHELL = Path(__file__).with_name("trisplit.sh")
 
 _FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 
+# It starts three times as fast without shared libraries, and a little faster when it is in fewer pieces.
+_LINKED = (("-static", "-Wl,-z,noseparate-code"), ("-static",), ())
+
 
 def compile_launcher(to: Path) -> str:
     """Compiles to a file; returns the words it was done with, empty when no compiler could.
 
     TRISPLIT_CC names another compiler (`python -m ziglang cc -target x86_64-linux-musl`), or `none`.
-    A program without shared libraries starts three times as fast, so that is tried first.
     """
     if sys.platform != "linux":
         return ""
     for compiler in _compilers():
-        for linked in ("-static", ""):
-            words = [*compiler, *_FLAGS, *filter(None, [linked]), str(SOURCE), "-o", str(to)]
+        for linked in _LINKED:
+            words = [*compiler, *_FLAGS, *linked, str(SOURCE), "-o", str(to)]
             try:
                 ran = subprocess.run(words, capture_output=True, timeout=120)
             except (OSError, subprocess.TimeoutExpired):

@@ -5,4 +5,5 @@ case $0 in
 */*) door=$PWD/${0%/*} ;;
 *) door=$(command -v -- "$0") && door=${door%/*} ;;
 esac
+[ -x "$door/trisplit-py" ] || door=$(dirname -- "$(readlink -f -- "$door/${0##*/}")") # we were a link
 exec "$door/trisplit-py" "$@"

@@ -16,20 +16,12 @@ import pytest
 
 from tests.scripts.corpus import IMPURE, PURE
 from tests.scripts.evasions import EVASIONS
-from tests.scripts.launching import ASKED, COMPILED, PLAIN, ROOT, environment, install, keep, said
+from tests.scripts.launching import ASKED, PLAIN, ROOT, environment, install, keep, said
 from tests.scripts.worlds import needs_node
 from trisplit.cache import ledger
 from trisplit.cache.store import Store, open_store
 
 pytestmark = needs_node
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("launcher") / "trisplit"
-    if not COMPILED["compile_launcher"](path):
-        pytest.skip("no C compiler here")
-    return path.read_bytes()
 
 
 @pytest.fixture

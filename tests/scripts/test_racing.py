@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripts.launching import ASKED, COMPILED, ROOT, entry_of, install, keep, said
+from tests.scripts.launching import ASKED, ROOT, entry_of, install, keep, said
 from tests.scripts.worlds import needs_node
 from trisplit.cache import ledger
 from trisplit.cache.entry import Entry
@@ -40,11 +40,8 @@ while True:
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Path:
-    compiled = tmp_path / "compiled"
-    if not COMPILED["compile_launcher"](compiled):
-        pytest.skip("no C compiler here")
-    return install(tmp_path / "bin", compiled.read_bytes())
+def program(tmp_path: Path, launcher: bytes) -> Path:
+    return install(tmp_path / "bin", launcher)
 
 
 def test_writers_that_are_killed_leave_nothing_that_is_printed(tmp_path: Path, program: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trisplit.cache import entry, key, store
+from trisplit.cache import key
 from trisplit.cache.entry import STDOUT, Entry, Frame
 from trisplit.cache.key import Impure, Key, key_of
 from trisplit.cache.store import Store
@@ -24,8 +24,8 @@ from trisplit.scripts.script import Script, kind_in, nearest_package
 LAUNCHER, SHELL, PYTHON = "trisplit", "trisplit-sh", "trisplit-py"
 """The programs an installer puts side by side: the launcher, the one for a shell, what both hand over to."""
 
-# Where the rules of keys and hits are; whoever edits one has another trisplit.
-_CODE = (closure, entry, identity, key, purity, runner, script, store, trial, world)
+# Where it is decided what has which key; whoever edits one has another trisplit.
+_CODE = (closure, identity, key, purity, runner, script, trial, world)
 
 _INSTALLED = {"site-packages", "dist-packages"}
 
