@@ -10,11 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.tiny import build_variant
 from trisplit.mesh.trust import VARIABLE
 
 POOL = 7
+
+# How long an example takes depends on what else the machine does: a test never fails by the clock.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
