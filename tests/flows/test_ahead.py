@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -81,10 +82,14 @@ def check(ran: Ran, expected: Ran) -> None:
         np.testing.assert_array_equal(here, there)
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+WHICH = [((1, 2, 3), Early()), ((2, 3), Early("x")), ((1, 3), Early(kv="stale")), ((3,), Early("x", "stale"))]
+IN_TURN = [(*which, topology) for which, topology in zip(WHICH, cycle(TOPOLOGIES))]
+ALL = [(*which, topology) for which in WHICH for topology in TOPOLOGIES]
+
+
 @pytest.mark.parametrize(
-    ("ahead", "early"),
-    [((1, 2, 3), Early()), ((2, 3), Early("x")), ((1, 3), Early(kv="stale")), ((3,), Early("x", "stale"))],
+    ("ahead", "early", "topology"),
+    [*IN_TURN, *(pytest.param(*each, marks=pytest.mark.slow) for each in ALL if each not in IN_TURN)],
     ids=str,
 )
 def test_a_mesh_says_what_the_shadow_says(

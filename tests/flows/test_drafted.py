@@ -53,9 +53,15 @@ def test_long_legs_are_drafted_for_unless_told_otherwise(tiny: Tiny, stations: d
     behind_relays(places, 4.0, story)
 
 
-@pytest.mark.parametrize("topology", ["ring", "chain"])
 @pytest.mark.parametrize(
-    ("draft", "go"), [("twin:int8", "auto"), ("ngram", "stream"), ("twin:int4", "rounds:4"), ("none", "auto")]
+    ("draft", "go", "topology"),
+    [
+        ("twin:int8", "auto", "ring"),
+        ("ngram", "stream", "chain"),
+        ("twin:int4", "rounds:4", "ring"),
+        ("twin:int8", "rounds:4", "chain"),
+        ("none", "auto", "chain"),
+    ],
 )
 def test_a_draft_that_is_named_is_used_anywhere(
     draft: str, go: str, topology: str, tiny: Tiny, stations: dict[str, str]

@@ -58,7 +58,9 @@ def tall(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("llama", tmp_path_factory.mktemp("tall") / "model", layers=LAYERS, **narrow)
 
 
-@pytest.mark.parametrize(("topology", "legs"), [("chain", 181), ("ring", 180)])
+@pytest.mark.parametrize(
+    ("topology", "legs"), [pytest.param("chain", 181, marks=pytest.mark.slow), ("ring", 180)]
+)
 def test_180_stations_are_one_decoder(topology: str, legs: int, many: dict[str, str], tall: Path) -> None:
     model, decoder = open_model(tall), Decoder.load(tall, context=CONTEXT)
     rooms = [Room(name, None) for name in many]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import problem_of
 from tests.flows.stations import PATIENCE_S, station
 from tests.mesh.certificates import Papers, issue
 from trisplit.mesh.trust import VARIABLE
@@ -66,13 +67,12 @@ def test_a_mesh_with_a_secret_and_certificates(
             (("--ca", papers.ca), f"the station at {addresses[0]} asks for a secret, and we have none"),
             (("--secret-file", secret_file), "cannot be trusted: unable to get local issuer certificate"),
         ):
-            refused = trisplit(*ask, *options)
-            assert refused.returncode == 1
-            assert why in refused.stderr
-            assert "fix: " in refused.stderr
-            assert "Traceback" not in refused.stderr
+            assert why in problem_of(*map(str, (*ask, *options))).what
         wrong = trisplit(*ask, "--ca", papers.ca, **{VARIABLE: SECRET + "?"})
+        assert wrong.returncode == 1
         assert "the caller does not know the secret" in wrong.stderr
+        assert "fix: " in wrong.stderr
+        assert "Traceback" not in wrong.stderr
         again = trisplit(*ask, "--ca", papers.ca, **{VARIABLE: SECRET})
         assert json.loads(again.stdout)["token_ids"] == json.loads(answered.stdout)["token_ids"]
 

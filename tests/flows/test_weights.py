@@ -203,7 +203,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("f32", "layers", "chain"),
         ("int8", "recut", "ring"),
         ("int4", "thirds", "star"),
-        ("f32", "layers", "ring"),
+        pytest.param("f32", "layers", "ring", marks=pytest.mark.slow),
     ],
 )
 def test_stations_without_the_model_answer_as_the_decoder(
