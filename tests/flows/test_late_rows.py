@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.test_failover import CONT, STOP, TOKENS, Fleet, answered, fleet, truth
+from tests.flows.test_failover import CONT, PATIENCE_S, STOP, TOKENS, Fleet, answered, fleet, opened, truth
 from tests.flows.test_return import returned
 from tests.flows.test_token_trip import HOW, asked
 from trisplit.errors import Problem
 from trisplit.wire.messages import Ask, Facts
 
 Tiny = Callable[[str], Path]
-PATIENCE_S = 20.0
 
 
 async def ran(here: Fleet, name: str) -> int:
@@ -30,17 +29,6 @@ async def until(done: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not done():
             await asyncio.sleep(0.01)
-
-
-async def mended(here: Fleet) -> None:
-    """Waits until sequences can be opened again."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                await here.mesh.close(await here.mesh.open())
-                return
-            except Problem:
-                await asyncio.sleep(0.05)
 
 
 async def thawed(here: Fleet, name: str, frames: int) -> None:
@@ -97,7 +85,8 @@ def test_rows_for_a_group_that_nobody_takes_cost_no_other_station(tiny: Tiny) ->
                 await going
             here.kill("s1", CONT)
             async with here.again("s2"):
-                await mended(here)
+                async with asyncio.timeout(PATIENCE_S):
+                    await here.mesh.close(await opened(here))
                 assert await ran(here, "s1") > frames
                 assert await answered(here, 0) == truth(tiny("llama"))[0]
             assert here.mesh.last_loss is not None
@@ -180,7 +169,8 @@ def test_two_are_lost_without_room_and_both_come_back(tiny: Tiny) -> None:
             with pytest.raises(Problem, match=r"station s\d is lost, and"):
                 await here.mesh.open()
             async with here.again("s2"), here.again("s3"):
-                await mended(here)
+                async with asyncio.timeout(PATIENCE_S):
+                    await here.mesh.close(await opened(here))
                 assert await answered(here, 0) == truth(tiny("llama"))[0]
 
     asyncio.run(story())

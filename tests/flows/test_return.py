@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.test_failover import Fleet, answered, fleet, truth
+from tests.flows.test_failover import PATIENCE_S, Fleet, answered, fleet, truth
 from tests.flows.test_token_trip import HOW, asked
 
 Tiny = Callable[[str], Path]
-PATIENCE_S = 20.0
 
 
 async def returned(here: Fleet, name: str) -> None:
