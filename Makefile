@@ -109,6 +109,8 @@ stack_run := bench stack smollm2
 compress_run := bench compress smollm2 --methods dense,ours,flap --threads 2
 compress-others_run := bench compress smollm2 --methods ours-uniform,flap-global,wanda,magnitude --threads 2
 compress-ablation_run := bench compress smollm2 --methods dense --keep 0.5 --held-out-tokens 8192 --ablation --untimed --threads 2
+frontier_run := compress smollm2 --fit --gate ppl=1.05 --tokens 131072 --out $$(mktemp -d)/twin --plot docs/frontier.svg --threads 2
+diagnosis_run := diagnose smollm2 --recipe allocated --keep 0.75 --tokens 131072 --plot docs/diagnosis.svg --threads 2
 memory_run := bench memory smollm2 --dtype f32,int8,int4
 wire_run := bench wire
 failover_run := bench failover smollm2
@@ -127,7 +129,7 @@ prefill-waiting_run := bench prefill --stage-ms 5,5,5 --layers 30 --width 576 --
 cache_run := bench cache --peers bun,deno,node
 energy_run := bench energy --operations 93000 --peers bun,deno,node --pue 1.2 --ops-per-day 1e9 --nodes 1000
 batch_run := gate batch smollm2 --stations 6 --sessions 8 --topology ring
-RULERS := decode mesh dtypes int4 draft ffn stack compress compress-others compress-ablation memory wire failover ladder thirds-ring layers-6 levers ahead overlap uneven origin sessions \
+RULERS := decode mesh dtypes int4 draft ffn stack compress compress-others compress-ablation frontier diagnosis memory wire failover ladder thirds-ring layers-6 levers ahead overlap uneven origin sessions \
 	prefill prefill-waiting batch cache energy speculation speculation-ngram speculation-warm speculation-int8 speculation-hopeless
 
 bench: peers

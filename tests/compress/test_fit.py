@@ -11,12 +11,14 @@ from safetensors.numpy import load_file, save_file
 
 from tests.tiny import build
 from trisplit.compress.anatomy import dissect
-from trisplit.compress.evaluate import Exam
+from trisplit.compress.evaluate import Exam, compare, see
 from trisplit.compress.fit import Fitted, fit
 from trisplit.compress.gates import DEFAULT, Metric
 from trisplit.compress.passages import Passage
 from trisplit.compress.rehearsal import Rehearsal
+from trisplit.compress.steps.prune import as_it_is
 from trisplit.compress.study import study
+from trisplit.compress.trial import Narrowed, trial
 from trisplit.errors import RequestProblem
 from trisplit.models.model import open_model
 
@@ -67,22 +69,27 @@ def test_planted_widths_are_found(tmp_path: Path) -> None:
     assert [point.parameters for point in found.points] == sorted(point.parameters for point in found.points)
 
 
-def test_a_rehearsal_is_what_a_written_copy_is_judged_by(tmp_path: Path) -> None:
-    """Gates in the midst of what sizes cost: the copy that is written passes them as its rehearsal did."""
-    gates: dict[Metric, float] = {"kl": 0.5}
-    path = small("phi3", tmp_path / "m")
-    found = fitted(path, tmp_path / "out", gates)
+def test_limits_in_the_midst_of_what_sizes_cost(tmp_path: Path) -> None:
+    """What is written passes; of what is smaller nothing did that was shown the whole exam."""
+    found = fitted(small("phi3", tmp_path / "m"), tmp_path / "out", {"kl": 0.5})
     assert found.outcome is not None
     assert found.outcome.verdict.passed
     assert max(text.kl or 0 for text in found.outcome.measured.texts) <= 0.5
     smaller = [point for point in found.points if point.neurons < sum(found.outcome.widths)]
     assert smaller
     assert not any(point.passed for point in smaller if point.thorough)
-    with Rehearsal(
-        *(open_model(path), study(dissect(path), CALIBRATION, threads=1), EXAM), threads=1
-    ) as rehearsal:
-        again = rehearsal.measure(found.outcome.widths)
-    for mine, other in zip(again.texts, found.outcome.measured.texts):
+
+
+def test_a_rehearsal_is_what_a_model_so_narrowed_is_judged_by(tmp_path: Path) -> None:
+    path = small("phi3", tmp_path / "m")
+    model, found = open_model(path), study(dissect(path), CALIBRATION, threads=1)
+    with Rehearsal(model, found, EXAM, threads=1) as rehearsal:
+        rehearsed = rehearsal.measure((64, 96))
+    refits = (found.refit(0, 64), as_it_is(found.anatomy, 1, 96))
+    (tmp_path / "trial").mkdir()
+    narrow = trial(model, (Narrowed(refit.kept, refit.down) for refit in refits), tmp_path / "trial")
+    dense, seen = (see(each, "f32", EXAM, threads=1) for each in (model, narrow))
+    for mine, other in zip(rehearsed.texts, compare(EXAM, seen, dense).texts):
         assert mine.kl == pytest.approx(other.kl, rel=1e-3)
         assert mine.ppl_ratio == pytest.approx(other.ppl_ratio, rel=1e-4)
 
