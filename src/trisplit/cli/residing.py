@@ -97,7 +97,10 @@ def status(as_json: AsJson = False) -> None:
         if resident is not None:
             with resident, contextlib.suppress(OSError):  # it may end at this very moment
                 facts = {"running": True, **msgspec.structs.asdict(resident.status())}
-    print_result(facts if as_json else None, [Table(("what", "is"), tuple(facts.items()))])
+    shown = {name: fact for name, fact in facts.items() if name != "began_s"}
+    if facts["running"]:
+        shown |= {"pid": str(facts["pid"]), "for_s": int(time.time()) - facts["began_s"]}
+    print_result(facts if as_json else None, [Table(("what", "is"), tuple(shown.items()))])
 
 
 def _started(store: Store, process: subprocess.Popen[bytes]) -> int:
