@@ -75,4 +75,4 @@ def stations(test_cache: Path) -> Iterator[dict[str, str]]:
         }
     finally:
         for process in processes:
-            process.communicate(timeout=10)
+            process.communicate(timeout=120)

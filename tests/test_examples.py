@@ -30,7 +30,7 @@ def test_every_example_is_run() -> None:
 def test_an_example_runs_and_is_short(name: str, tiny: Callable[[str], Path]) -> None:
     assert len((EXAMPLES / name).read_text().splitlines()) <= 40
     command = [sys.executable, str(EXAMPLES / name), str(tiny("llama")), *ARGUMENTS[name]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert SAID[name] in done.stdout

@@ -329,7 +329,7 @@ def test_killed_half_way_the_next_fetch_works(cache: Path, index: fakes.Index) -
 def test_of_two_at_once_one_fetches_and_both_get_it(cache: Path, index: fakes.Index) -> None:
     both = [start_fetch(), start_fetch()]
     for fetching in both:
-        said, complained = fetching.communicate(timeout=60)
+        said, complained = fetching.communicate(timeout=120)
         assert fetching.returncode == 0, complained
         assert said.split()[1] == str(cache / "fake" / "fake.bin")
     assert len(index.asked) == 2

@@ -79,6 +79,6 @@ def test_what_an_engine_prints_does_not_stand_between_the_answers() -> None:
     child.stdin.write('{"n": 4}\n{"n": 5}\n')
     child.stdin.flush()
     assert [json.loads(child.stdout.readline()) for _ in range(2)] == [{"twice": 8}, {"twice": 10}]
-    out, noise = child.communicate(timeout=10)
+    out, noise = child.communicate(timeout=120)
     assert (out, child.returncode) == ("", 0)
     assert "from a library" in noise

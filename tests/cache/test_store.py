@@ -221,7 +221,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 store = open_store(Path({str(store.folder)!r}))
 sys.exit(store.put({key(1)!r}, Entry(frames=(Frame(1, b"x" * 5000),))))
 """
-    assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
     assert store.read(key(1)) in (None, PLAIN)
     assert not [name for name in names(store) if name.startswith(".tmp.")]
 

@@ -99,7 +99,7 @@ def look_up(models: Sequence[str], *, url: str, home: Path) -> list[dict[str, st
     ours = {"HF_ENDPOINT": url, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
     command = [sys.executable, "-m", "tests.cli.fake_hub", *models]
     env = {**os.environ, **ours}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=True)
     found: list[dict[str, str]] = json.loads(done.stdout)
     return found
 

@@ -86,7 +86,7 @@ def test_standard_streams_may_be_closed(closed: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         shell = f"exec {sys.executable} -m trisplit station --listen 127.0.0.1:{port} {closed}"
-        ran = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=30)
+        ran = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 1
     assert ran.stderr.startswith("error: cannot listen" if "2>" not in closed else "")
 

@@ -23,7 +23,7 @@ from trisplit.models.decoder import Decoder
 Tiny = Callable[[str], Path]
 Fed = list[tuple[int, list[int]]]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 TOKENS = 9
 TURNS = ("the weights of a model", "and of a token?", "why")
 

@@ -29,7 +29,7 @@ from trisplit.models.model import Model, open_model
 
 Tiny = Callable[[str], Path]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 PROMPT = "the weights of a model"
 MANY = "9" * 30
 FACTS = {

@@ -24,7 +24,7 @@ def trisplit(folder: Path, *words: str, **more: str) -> subprocess.CompletedProc
         env={**environment, "TRISPLIT_CACHE": str(folder / "cache"), **more},
         input=b"given\n",
         capture_output=True,
-        timeout=60,
+        timeout=120,
     )
 
 
@@ -56,16 +56,16 @@ def test_hits_load_little_and_need_no_listener(tmp_path: Path) -> None:
     around = {name: value for name, value in os.environ.items() if not name.startswith("NODE_")}
     around["TRISPLIT_CACHE"] = str(tmp_path / "cache")
     command = [sys.executable, "-X", "importtime", "-m", "trisplit", "run", "a.js"]
-    ran = subprocess.run(command, cwd=tmp_path, env=around, capture_output=True, timeout=60)
+    ran = subprocess.run(command, cwd=tmp_path, env=around, capture_output=True, timeout=120)
     assert ran.stdout == b"out\n"
     assert b"typer" not in ran.stderr
     if Path("/dev/full").exists():
         shell = f"{sys.executable} -m trisplit run a.js > /dev/full; echo $? >&2"
-        full = subprocess.run(shell, shell=True, cwd=tmp_path, env=around, capture_output=True, timeout=60)
+        full = subprocess.run(shell, shell=True, cwd=tmp_path, env=around, capture_output=True, timeout=120)
         assert full.stderr == b"err\n0\n"  # as node does
     for closed, left in ((">&-", b"err\n"), ("2>&-", b"")):
         shell = f"{sys.executable} -m trisplit run a.js {closed}"
-        shut = subprocess.run(shell, shell=True, cwd=tmp_path, env=around, capture_output=True, timeout=60)
+        shut = subprocess.run(shell, shell=True, cwd=tmp_path, env=around, capture_output=True, timeout=120)
         assert (shut.returncode, shut.stderr) == (0, left)
 
 
@@ -92,7 +92,7 @@ def test_limits_of_the_shell_are_obeyed(tmp_path: Path) -> None:
     limited = ["/bin/sh", "-c", 'ulimit -S -t 1000; exec "$@"', "sh", sys.executable, "-m", "trisplit", "run"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NODE_")}
     ran = subprocess.run(
-        [*limited, "--explain", "a.js"], cwd=tmp_path, env=environment, capture_output=True, timeout=60
+        [*limited, "--explain", "a.js"], cwd=tmp_path, env=environment, capture_output=True, timeout=120
     )
     assert (ran.returncode, ran.stdout) == (0, b"out\n")
     assert ran.stderr == b"trisplit: impure: a limit is set on processor time: the engine might meet it\n"

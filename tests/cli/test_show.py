@@ -336,7 +336,7 @@ def test_the_list_for_people(
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=60
+        [sys.executable, *arguments], cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=120
     )
 
 

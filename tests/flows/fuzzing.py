@@ -21,7 +21,7 @@ from trisplit.wire.greeting import VERSION, Hello
 from trisplit.wire.messages import Adopt, Ask, Close, Open, Ping
 from trisplit.wire.session import Said
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 AT_ONCE = 6
 BURST = 20  # mutants in a row on one connection; behind the first that is refused they meet its end
 

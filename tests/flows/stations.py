@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from trisplit.wire.frame import EPOCHS_OF_A_TAIL, IDS, Activation
 from trisplit.wire.greeting import VERSION, Welcome
 from trisplit.wire.messages import Ask, Close, Closed, Join, Joined, Load, Loaded, Open, Opened
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 CONTEXT = 64
 LAYERS = 24
 

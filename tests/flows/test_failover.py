@@ -28,7 +28,7 @@ from trisplit.models.model import open_model
 
 Tiny = Callable[[str], Path]
 NAMES = ("s1", "s2", "s3")
-PATIENCE_S = 60.0  # with a machine that does much else
+PATIENCE_S = 120.0  # with a machine that does much else
 
 
 class Fleet:

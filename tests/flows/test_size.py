@@ -48,7 +48,7 @@ def many(test_cache: Path) -> Iterator[dict[str, str]]:
         yield {f"s{i}": json.loads(line)["listening"] for i, line in enumerate(lines, 1)}
     finally:
         for process in processes:
-            process.communicate(timeout=10)
+            process.communicate(timeout=120)
 
 
 @pytest.fixture(scope="module")

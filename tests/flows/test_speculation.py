@@ -40,7 +40,7 @@ PROMPT = tuple((7 * i) % 300 + 3 for i in range(PREFILL_CHUNK + 9))  # more than
 TOKENS = 24
 GREEDY = Sampling()
 SAMPLED = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.02, repetition_penalty=1.2, seed=5)
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def asked(how: Sampling, *, eos: int | None = None, stop: str = "", tokens: int = TOKENS) -> Generation:

@@ -73,7 +73,7 @@ def station(
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["listening"], process
     finally:
-        _, error = process.communicate(timeout=10)
+        _, error = process.communicate(timeout=120)
         assert "Traceback" not in error, error
 
 

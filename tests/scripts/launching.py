@@ -58,7 +58,7 @@ def said(program: Path, *words: str | Path, cache: Path, **how: Any) -> bytes:
         env=environment(cache, **more),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=120,
         **how,
     )
     assert (ran.returncode, ran.stderr) == (0, b"")

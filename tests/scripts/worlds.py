@@ -43,7 +43,7 @@ def reference(path: Path, folder: Path, number: int) -> tuple[int, bytes, bytes]
         env={**surroundings_of(world), **clock},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=120,
     )
     return ran.returncode, ran.stdout, ran.stderr
 
@@ -55,7 +55,7 @@ def _shifting() -> str:
     source = Path(__file__).with_name("clock.c")
     command = ["cc", "-O1", "-shared", "-fPIC", "-o", str(to), str(source)]
     try:
-        made = subprocess.run(command, capture_output=True, timeout=60).returncode == 0
+        made = subprocess.run(command, capture_output=True, timeout=120).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         made = False
     return str(to) if made else ""
