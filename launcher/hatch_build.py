@@ -23,6 +23,7 @@ class Launcher(BuildHookInterface):  # type: ignore[type-arg]
         made = ours["compile_launcher"](program)
         if not made:
             program.write_bytes(ours["SHELL"].read_bytes())
+            program.chmod(0o755)
         build_data["shared_scripts"][str(program)] = "trisplit"
         build_data["shared_scripts"][str(ours["SHELL"])] = "trisplit-sh"
         if made:

@@ -42,6 +42,10 @@ def test_a_shell_hands_over_whatever_it_was_started_by(program: Path, tmp_path: 
         assert (ran.returncode, ran.stdout, ran.stderr) == (7, b"run|a b||--x|*|", b"")
 
 
+def test_it_may_be_run_as_it_lies_here() -> None:
+    assert os.access(COMPILED["SHELL"], os.X_OK)  # an installer copies that as well
+
+
 def test_no_compiler_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for compiler in ("none", "/bin/false", "no-such-compiler"):
         monkeypatch.setenv("TRISPLIT_CC", compiler)
