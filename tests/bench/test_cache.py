@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,8 +17,11 @@ from tests.scripts.worlds import NODE, needs_node
 from trisplit.bench import cache as ruler
 from trisplit.bench import energy
 from trisplit.bench.cache import COMMANDS, CacheRow, placed, spreads
+from trisplit.bench.residing import Residence
 from trisplit.bench.script_peers import LeftOut, Peer, find_peers
-from trisplit.errors import UnknownName
+from trisplit.cache.store import open_store
+from trisplit.errors import RequestProblem, UnknownName
+from trisplit.scripts.asking import Line, Resident
 
 CACHE_COLUMNS = "command path engine_version warm min_ms median_ms cpu_ms ratio_to_bun ratio_to_node runs"
 
@@ -90,6 +95,15 @@ def test_a_way_that_prints_other_things_is_no_row(peers: Path, monkeypatch: pyte
     problem = problem_of("bench", "cache", *asked, "--peers", "bun")
     assert "hello.js by" in problem.what
     assert "printed other things" in problem.what
+
+
+def test_a_resident_that_goes_is_told_of(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with Resident(Line(ours)) as resident, open_store(tmp_path / "results") as store:
+        gone = Residence(resident=resident, store=store, pid=os.getpid())
+        with pytest.raises(RequestProblem, match="is gone"):
+            gone.asked(tmp_path / "a.js")
 
 
 def test_engines_that_are_there(peers: Path) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,7 +37,11 @@ class Residence:
         clocks = (time.CLOCK_PROCESS_CPUTIME_ID, _clock_of(self.pid))
         before_ns = sum(map(time.clock_gettime_ns, clocks))
         began_ns = time.perf_counter_ns()
-        answer = self.resident.ask(str(script))
+        try:
+            answer = self.resident.ask(str(script))
+        except OSError as error:
+            what = "the resident of the bench is gone, as when its code is changed on disk"
+            raise RequestProblem(what, fix="leave trisplit as it is meanwhile") from error
         wall_ms = (time.perf_counter_ns() - began_ns) / 1e6
         cpu_ms = (sum(map(time.clock_gettime_ns, clocks)) - before_ns) / 1e6
         if answer is None:
@@ -61,6 +65,8 @@ def living_in(folder: Path, environment: Mapping[str, str]) -> Iterator[Residenc
             with _found(store, process) as resident:
                 yield Residence(resident=resident, store=store, pid=process.pid)
                 resident.stop()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(START_WITHIN_S)
         finally:
             process.terminate()
 
