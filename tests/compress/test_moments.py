@@ -109,6 +109,18 @@ def test_after_a_kill_it_goes_on_with_the_layer_it_was_at(
     assert same(moments, whole)
 
 
+def test_what_a_killed_process_began_to_write_is_taken_away(tiny: Tiny) -> None:
+    folder = found(tiny("llama"))[0].folder
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    dead, alive = folder / f".residuals-2.{gone.pid}", folder / f".residuals-2.{os.getppid()}"
+    for draft in (dead, alive):
+        draft.write_bytes(b"half")
+    (folder / "0.npz").unlink()
+    found(tiny("llama"))
+    assert (dead.exists(), alive.exists()) == (False, True)
+
+
 @pytest.mark.parametrize("harm", ["cut", "flip", "empty", "gone"])
 def test_a_torn_file_is_a_miss(harm: str, tiny: Tiny) -> None:
     whole, _ = found(tiny("llama"))

@@ -7,6 +7,7 @@ ended; a file that is torn counts as not there.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 import zipfile
 from collections.abc import Sequence
@@ -88,6 +89,7 @@ def ffn_moments(
     if done == layers:
         return kept
     apart = held_out(len(passages))
+    _forget_drafts(kept.folder)
     with Stream(model, passages, threads=threads, keep=kept.folder, before=done) as stream:
         rest = range(stream.layer, layers)
         for layer in told(rest, "calibrating", len(rest), report):
@@ -95,6 +97,20 @@ def ffn_moments(
     for layer in (layers - 1, layers):
         (kept.folder / f"{RESIDUALS}{layer}").unlink(missing_ok=True)
     return kept
+
+
+def _forget_drafts(folder: Path) -> None:
+    """Takes away what processes that were killed had begun to write: hundreds of megabytes may lie there."""
+    for draft in folder.glob(".*"):
+        pid = draft.suffix[1:]
+        if not pid.isdigit():
+            continue
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            draft.unlink(missing_ok=True)
+        except PermissionError:
+            continue  # somebody else's, and alive
 
 
 def held_out(passages: int) -> set[int]:
