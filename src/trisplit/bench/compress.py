@@ -73,7 +73,7 @@ class AblationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationRow:
-    """What was read: `seconds` when it was; `mb`: what is kept of it and found by it; `peak_mb`: of this run."""
+    """What was read: `seconds` when it was; `mb`: all that is kept of it; `peak_mb`: of this run."""
 
     tokens: int
     passages: int
