@@ -105,10 +105,16 @@ def test_weights_are_read_once_for_their_digest(tiny: Tiny, monkeypatch: pytest.
         assert asked(tiny("llama"), "--seed", "2", "--temperature", "1")["from_cache"] is False
 
 
-def test_a_damaged_answer_is_run_again(tiny: Tiny) -> None:
+@pytest.mark.parametrize("settled_after_s", [-1.0, 1e9])
+def test_a_damaged_answer_is_run_again(
+    settled_after_s: float, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the digest of a model that was left alone for long lies beside the answer."""
+    monkeypatch.setattr(marks, "SETTLED_AFTER_S", settled_after_s)
     first = asked(tiny("llama"), "--cache")
     with open_store() as store:
-        (store.folder / f"{store.entries()[0].key}.0").write_bytes(b"[1,2]")
+        for entry in store.entries():
+            (store.folder / f"{entry.key}.0").write_bytes(b"[1,2]")
     again = asked(tiny("llama"), "--cache")
     assert (again["from_cache"], again["token_ids"]) == (False, first["token_ids"])
 
