@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -19,6 +24,57 @@ def cache_dir() -> Path:
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ of somebody who is not here
         raise unwritable(Path(named or "~"), error) from error
     return folder
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for what is only needed meanwhile, on the disk of the cache; gone afterwards.
+
+    A process that is killed leaves its own behind, up to gigabytes: the next one takes it away. Whose lock is
+    held lives; locks end with their process. RequestProblem when nothing can be made there.
+    """
+    home = cache_dir() / "scratch"
+    try:
+        home.mkdir(mode=0o700, exist_ok=True)
+        for left in home.iterdir():
+            _sweep(left)
+        folder, lock = _locked(home)
+    except OSError as error:
+        raise unwritable(home, error) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked(home: Path) -> tuple[Path, int]:
+    """A new folder and its lock. One that is swept before it is locked is no more the one of its name."""
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=home))
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder, lock
+        os.close(lock)
+
+
+def _sweep(folder: Path) -> None:
+    """Takes a folder away unless somebody holds it."""
+    try:
+        lock = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(lock)
 
 
 def unwritable(folder: Path, error: Exception) -> RequestProblem:
