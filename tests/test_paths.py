@@ -65,7 +65,8 @@ def test_what_a_living_process_has_stays() -> None:
     assert not theirs.exists()
 
 
-def test_no_room_to_make_one_is_told(cache: Path) -> None:
-    (cache / "scratch").write_text("a file is here")
+def test_no_room_to_make_one_is_told(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRISPLIT_CACHE", str(cache / "file"))
+    (cache / "file").touch()
     with pytest.raises(RequestProblem, match="cannot be written"), scratch():
         pass

@@ -9,10 +9,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from platformdirs import user_cache_path
 
 from trisplit.errors import RequestProblem
+
+_SCRATCH: Final = "scratch-"
 
 
 def cache_dir() -> Path:
@@ -33,10 +36,9 @@ def scratch() -> Iterator[Path]:
     A process that is killed leaves its own behind, up to gigabytes: the next one takes it away. Whose lock is
     held lives; locks end with their process. RequestProblem when nothing can be made there.
     """
-    home = cache_dir() / "scratch"
+    home = cache_dir()
     try:
-        home.mkdir(mode=0o700, exist_ok=True)
-        for left in home.iterdir():
+        for left in home.glob(f"{_SCRATCH}*"):
             _sweep(left)
         folder, lock = _locked(home)
     except OSError as error:
@@ -51,7 +53,7 @@ def scratch() -> Iterator[Path]:
 def _locked(home: Path) -> tuple[Path, int]:
     """A new folder and its lock. One that is swept before it is locked is no more the one of its name."""
     while True:
-        folder = Path(tempfile.mkdtemp(dir=home))
+        folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=home))
         try:
             lock = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:

@@ -7,17 +7,14 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from trisplit.bench.progress import shown
-from trisplit.bench.residing import living_in
 from trisplit.bench.script_peers import HOW, LeftOut, Peer
-from trisplit.bench.ways import Ground, Way, environment_of
-from trisplit.cache.store import FOLDER, open_store
+from trisplit.bench.ways import Ground, Way
 from trisplit.errors import RequestProblem
-from trisplit.paths import cache_dir
-from trisplit.scripts.spawned import Spawned, Spawner
+from trisplit.paths import scratch
+from trisplit.scripts.spawned import Spawned
 
 SCRIPTS: Final = ("hello", "fib20", "fib30", "fib40", "fib1000", "typed")
 COMMANDS: Final = tuple(f"{script}.{kind}" for kind in ("ts", "js") for script in SCRIPTS)
@@ -76,18 +73,11 @@ def cache(
     different things.
     """
     rows, left_out = list[CacheRow](), list[LeftOut]()
-    with TemporaryDirectory(prefix="bench-", dir=cache_dir()) as name, Spawner() as spawner:
-        folder = Path(name)
-        environment = environment_of(folder, own=own)
-        with (
-            open_store(folder / FOLDER) as store,
-            living_in(folder / "resident", environment) as residence,
-        ):
-            ground = Ground(store=store, spawner=spawner, environment=environment, residence=residence)
-            for command in shown(commands, "scripts"):
-                ways, why = ways_of(ground, placed(command, folder), peers, node)
-                left_out += why
-                rows += _rows(command, _measured(command, ways, runs, most_s))
+    with scratch() as folder, Ground.laid(folder, own=own) as ground:
+        for command in shown(commands, "scripts"):
+            ways, why = ways_of(ground, placed(command, folder), peers, node)
+            left_out += why
+            rows += _rows(command, _measured(command, ways, runs, most_s))
     return rows, spreads(rows), left_out
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +23,9 @@ from trisplit.compress.passages import Passage
 from trisplit.compress.reading import Report, silent
 from trisplit.compress.study import Study, probed, study, weights
 from trisplit.compress.trial import Trial, trial
-from trisplit.errors import RequestProblem
 from trisplit.models.decoder import Decoder
 from trisplit.models.model import Model
-from trisplit.paths import cache_dir
+from trisplit.paths import cache_dir, scratch
 
 _FORMAT: Final = 1
 _TURNS: Final = 5  # of the dense model and the other, one after the other
@@ -94,9 +92,7 @@ class CompressBench:
         threads: int,
         report: Report = silent,
     ) -> None:
-        if anatomy.model is None:
-            raise RequestProblem("only decoders can be pruned here", fix="name a decoder")
-        self._model: Model = anatomy.model
+        self._model: Model = anatomy.decoder()
         self._anatomy, self._calibration = anatomy, calibration
         self._exam, self._threads, self._report = exam, threads, report
 
@@ -116,16 +112,16 @@ class CompressBench:
         """A row; UnknownName for a method, RequestProblem for a share that it cannot keep."""
         if method == "dense":
             return self._row("dense", 1.0, self._model, self._dense_scores(), (0.0, None), timed=timed)
-        with tempfile.TemporaryDirectory(dir=cache_dir()) as folder:
-            tried, took = self._tried(contender(method), keep, Path(folder))
-            scores = self._scores(tried, Path(folder))
+        with scratch() as folder:
+            tried, took = self._tried(contender(method), keep, folder)
+            scores = self._scores(tried, folder)
             return self._row(method, keep, tried, scores, took, timed=timed)
 
     def ablation(self, what: str, keep: float) -> AblationRow:
         """`ours` but for one thing; UnknownName as of ABLATIONS."""
-        with tempfile.TemporaryDirectory(dir=cache_dir()) as folder:
-            tried, _ = self._tried(ABLATIONS[what], keep, Path(folder))
-            scores = self._scores(tried, Path(folder))
+        with scratch() as folder:
+            tried, _ = self._tried(ABLATIONS[what], keep, folder)
+            scores = self._scores(tried, folder)
         return AblationRow(what=what, keep=keep, ppl_ratio=_by(scores, "ppl_ratio"), kl=_by(scores, "kl"))
 
     # --- making ---

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from trisplit.bench.cache import placed, ways_of
 from trisplit.bench.progress import shown
-from trisplit.bench.residing import living_in
 from trisplit.bench.script_peers import LeftOut, Peer
-from trisplit.bench.ways import Ground, Way, environment_of
+from trisplit.bench.ways import Ground, Way
 from trisplit.cache.ledger import Rates
 from trisplit.cache.power import Energy, energy
-from trisplit.cache.store import FOLDER, open_store
-from trisplit.paths import cache_dir
-from trisplit.scripts.spawned import Spawner
+from trisplit.paths import scratch
 
 DAYS: Final = 365
 
@@ -66,20 +61,13 @@ def measure_energy(
     command: str, peers: Sequence[Peer], node: Peer | None, asked: Asked, rates: Rates, *, own: bool
 ) -> tuple[list[EnergyRow], list[LeftOut]]:
     """Hits by every door, and every peer, one way after the other: the processor counts what all draw."""
-    with TemporaryDirectory(prefix="bench-", dir=cache_dir()) as name, Spawner() as spawner:
-        folder = Path(name)
-        environment = environment_of(folder, own=own)
-        with (
-            open_store(folder / FOLDER) as store,
-            living_in(folder / "resident", environment) as residence,
-        ):
-            ground = Ground(store=store, spawner=spawner, environment=environment, residence=residence)
-            ways, left_out = ways_of(ground, placed(command, folder), peers, node)
-            for way in sorted(ways, key=lambda way: way.warm):
-                way.before()
-                way.once()  # the first cold one is what the warm ones find
-            hits = [way for way in ways if way.warm or way.is_peer]
-            rows = [_sampled(way, asked, rates) for way in shown(hits, "ways")]
+    with scratch() as folder, Ground.laid(folder, own=own) as ground:
+        ways, left_out = ways_of(ground, placed(command, folder), peers, node)
+        for way in sorted(ways, key=lambda way: way.warm):
+            way.before()
+            way.once()  # the first cold one is what the warm ones find
+        hits = [way for way in ways if way.warm or way.is_peer]
+        rows = [_sampled(way, asked, rates) for way in shown(hits, "ways")]
     stated = Rates(watts=ORIGIN_WATTS, price_per_kwh=rates.price_per_kwh, pue=rates.pue)
     rows.append(_row("origin", "bun, as stated", None, 0, ORIGIN_CPU_MS, None, asked, stated))
     return rows, left_out

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from trisplit.bench.meshes import Ground, MeshFacts, Subject
@@ -16,7 +15,7 @@ from trisplit.bench.weights import weight_bytes
 from trisplit.bench.wires import names_of, wires_between
 from trisplit.models.convert import Dtype
 from trisplit.models.model import Model, context_for, open_model, refuse_if_short
-from trisplit.paths import cache_dir
+from trisplit.paths import scratch
 
 TOKENS: Final = 8
 
@@ -62,9 +61,9 @@ async def memory(path: Path, *, stations: int, cut: str, dtypes: Sequence[Dtype]
         ground = Ground(subject=subject, wires=wires, dtype=dtype, threads=1)
         mesh = MeshFacts(ground=ground, cut=cut, topology="chain", context=context)
         for post in (how.decoder, mesh.post):
-            with TemporaryDirectory(prefix="bench-", dir=cache_dir()) as empty:
+            with scratch() as empty:
                 for load in ("first", "second"):
-                    answer = await loaded(post(TRISPLIT_CACHE=empty), order)
+                    answer = await loaded(post(TRISPLIT_CACHE=str(empty)), order)
                     rows += [row_of(dtype, load, facts, model) for facts in answer["processes"]]
     return rows
 

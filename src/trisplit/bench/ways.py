@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trisplit.bench.residing import Residence
+from trisplit.bench.residing import Residence, living_in
 from trisplit.bench.script_peers import NAMES, Peer
 from trisplit.cache.key import Key
-from trisplit.cache.store import Store
+from trisplit.cache.store import FOLDER, Store, open_store
 from trisplit.errors import RequestProblem
 from trisplit.scripts.doors import doors
 from trisplit.scripts.held import SURE_FOR_NS, Held
@@ -53,6 +54,18 @@ class Ground:
     spawner: Spawner
     environment: Mapping[str, str]
     residence: Residence | None = None
+
+    @classmethod
+    @contextmanager
+    def laid(cls, folder: Path, *, own: bool) -> Iterator[Ground]:
+        """A new one in an empty folder, gone at the end; `own`: with all variables of this shell."""
+        environment = environment_of(folder, own=own)
+        with (
+            Spawner() as spawner,
+            open_store(folder / FOLDER) as store,
+            living_in(folder / "resident", environment) as residence,
+        ):
+            yield cls(store=store, spawner=spawner, environment=environment, residence=residence)
 
     def ours(self, script: Path, node: Peer) -> list[Way]:
         """Through every door there is and in this process; results are those of `node`, and of its release.

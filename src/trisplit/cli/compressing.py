@@ -90,13 +90,10 @@ def compress(
     fitting.refuse_odd(others=[name for name, there in given.items() if there])
     chosen, wanted = open_recipe(recipe, keep), limits(gate)
     anatomy = dissect(find_model(model))
-    if anatomy.model is None:
-        from trisplit.errors import RequestProblem
-
-        raise RequestProblem(f"{model} is no decoder", fix="name a decoder")
+    decoder = anatomy.decoder()
     texts = read_texts(material.calibrate, "calibration")
-    read = passages_of(anatomy.model.tokenizer(), texts, material.tokens)
-    exam = _exam(anatomy.model, material, questioning)
+    read = passages_of(decoder.tokenizer(), texts, material.tokens)
+    exam = _exam(decoder, material, questioning)
     asked = {"model": model, **asdict(material), "held_out": list(exam.texts)}
     asked |= asdict(questioning) | asdict(form)
     if fitting.fit:

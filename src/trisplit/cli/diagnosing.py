@@ -78,7 +78,6 @@ def diagnose(
 
     # Read once, when numpy is first imported. More threads than free cores took four times as long.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(free_cores()))
-    import tempfile
 
     from trisplit.bench.plot import refuse_picture
     from trisplit.cli.names import find_model
@@ -87,20 +86,18 @@ def diagnose(
     from trisplit.compress.anatomy import dissect
     from trisplit.compress.gates import limits
     from trisplit.models.model import open_model
-    from trisplit.paths import cache_dir
+    from trisplit.paths import scratch
 
     if (making.recipe is None) == (making.twin is None):
         raise RequestProblem("one copy is to be looked at", fix="write --recipe NAME, or --twin MODEL")
     if plot is not None:
         refuse_picture(plot)
     wanted, anatomy = limits(gate), dissect(find_model(model))
-    dense = anatomy.model
-    if dense is None:
-        raise RequestProblem(f"{model} is no decoder", fix="name a decoder")
+    dense = anatomy.decoder()
     exam = _exam(dense, looking)
-    with bars() as show, tempfile.TemporaryDirectory(dir=cache_dir()) as folder:
+    with bars() as show, scratch() as folder:
         twin = (
-            _made(anatomy, dense, making, exam, Path(folder) / "twin", threads, show.advance)
+            _made(anatomy, dense, making, exam, folder / "twin", threads, show.advance)
             if making.twin is None
             else open_model(find_model(making.twin))
         )

@@ -74,9 +74,7 @@ def compress(
     named, shares = some(words(methods), "method"), _shares(keep)
     warn_if_busy(threads)
     anatomy = dissect(find_model(model))
-    if anatomy.model is None:
-        raise RequestProblem(f"{model} is no decoder", fix="name a decoder")
-    tokenizer = anatomy.model.tokenizer()
+    tokenizer = anatomy.decoder().tokenizer()
     calibration = passages_of(tokenizer, read_texts(read.calibrate, "calibration"), read.tokens)
     with bars() as show:
         bench = CompressBench(

@@ -61,6 +61,12 @@ class Anatomy:
         """The matrices of one layer."""
         return [part for part in self.parts if part.layer == layer]
 
+    def decoder(self) -> Model:
+        """The model; RequestProblem for encoders, of which we can only look at the spectra."""
+        if self.model is None:
+            raise RequestProblem("only decoders can be made smaller here", fix="name a decoder")
+        return self.model
+
 
 def dissect(path: Path, *, heads: int | None = None) -> Anatomy:
     """The anatomy of a model: a decoder, or an encoder as safetensors or ONNX.

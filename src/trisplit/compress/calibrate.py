@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import IO, Final
@@ -25,7 +24,7 @@ from trisplit.models.stages import given
 from trisplit.models.statistics import About, Doubles, Statistics, open_statistics, writing
 from trisplit.models.twins import kept_statistics
 from trisplit.models.watching import Watched
-from trisplit.paths import cache_dir, unwritable
+from trisplit.paths import scratch, unwritable
 
 RESIDUALS: Final = "residuals-"
 """And a layer's number: the file of what the passages leave before it."""
@@ -56,8 +55,8 @@ class Stream:
         self._model, self._threads = model, threads
         self._longest = context_for(model.config, max(map(len, passages)))
         self._first = [0, *accumulate(map(len, passages))]
-        self._own = tempfile.TemporaryDirectory(dir=cache_dir()) if keep is None else None
-        self._folder = Path(self._own.name) if self._own else keep or cache_dir()
+        self._held = ExitStack()
+        self._folder = self._held.enter_context(scratch()) if keep is None else keep
         self.layer = next(filter(self._is_whole, range(before, 0, -1)), 0)
         if self.layer == 0:
             files = list(model.files(model.stages[:1], "f32"))
@@ -72,8 +71,7 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         self._residuals.close()
-        if self._own:
-            self._own.cleanup()
+        self._held.close()
 
     def __len__(self) -> int:
         """How many passages there are."""

@@ -17,13 +17,13 @@ from typing import Final
 
 import numpy as np
 
+from trisplit.compress.altered import arrays_of
 from trisplit.compress.calibrate import drafted
 from trisplit.compress.methods.ffn import Fit, Neurons, Refit, refit, same_stream
 from trisplit.compress.moments import UNREADABLE, held_out
 from trisplit.compress.reading import Report, silent, told
 from trisplit.compress.spectra import Doubles
-from trisplit.compress.study import Study, decoder_of, down_of
-from trisplit.compress.trial import arrays_of
+from trisplit.compress.study import Study, down_of
 from trisplit.models.config import layer_stages
 from trisplit.models.model import Model
 from trisplit.models.session import Floats, StageSession, Tracks
@@ -35,9 +35,8 @@ WEIGHTS: Final = (0.3, 1.0, 3.0, 10.0, 100.0)
 _VERSION: Final = 1
 _RIDGE: Final = 1e-5
 _TOKENS: Final = 65_536
-_LOUD: Final = (
-    1  # positions at the start of a passage that are left out: some layers make them a thousandfold
-)
+# Positions at the start of a passage that are left out: some layers make them a thousandfold.
+_LOUD: Final = 1
 
 
 def few(passages: Sequence[Sequence[int]]) -> list[Sequence[int]]:
@@ -118,13 +117,11 @@ def _made(
     report: Report,
 ) -> Iterator[Floats]:
     """The downs, [hidden, kept] in f32."""
-    model = decoder_of(found.anatomy)
+    model = found.anatomy.decoder()
     streams, apart = _Streams(model, passages, threads), held_out(len(passages))
     for layer, own in told(enumerate(kept), "refitting layers", len(kept), report):
         down = down_of(found.anatomy, layer)
-        train, held = (
-            _Sums(np.zeros((len(own), len(own))), np.zeros((len(down), len(own)))) for _ in range(2)
-        )
+        train, held = (_Sums.nothing(len(down), len(own)) for _ in range(2))
         for number, (h, wanted) in enumerate(streams.through(layer, own)):
             (held if number in apart else train).add(h[_LOUD:], wanted[_LOUD:])
         dense = same_stream(down, found.moments.of(layer).train)

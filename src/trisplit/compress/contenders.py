@@ -8,12 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from trisplit.compress.allocate import allocate
 from trisplit.compress.carried import carried, few
 from trisplit.compress.methods.ffn import Neurons, best_refit, refit
 from trisplit.compress.methods.others import by_score, flap, flap_bias, magnitude, wanda
 from trisplit.compress.reading import Report, silent
 from trisplit.compress.spectra import Doubles
+from trisplit.compress.steps.prune import widths_allocated
 from trisplit.compress.study import Study, down_of
 from trisplit.compress.trial import Narrowed
 from trisplit.errors import RequestProblem, UnknownName
@@ -54,8 +54,7 @@ def _carried(means: Means, widths: Sequence[int]) -> Iterator[Narrowed]:
 
 
 def _allocated(found: Study, keep: float, prices: Sequence[float]) -> tuple[int, ...]:
-    budget = round(keep * sum(int(path.widths[0]) for path in found.paths) / found.unit) * found.unit
-    return allocate(found.curves(prices), budget, unit=found.unit).widths
+    return widths_allocated(found, keep, prices, [int(path.widths[0]) for path in found.paths])
 
 
 def _alike(found: Study, keep: float) -> list[int]:

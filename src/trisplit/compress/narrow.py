@@ -14,7 +14,6 @@ from trisplit.compress.methods.ffn import Refit
 from trisplit.compress.spectra import Doubles
 from trisplit.compress.translate import Translation
 from trisplit.compress.writing import FolderWriter
-from trisplit.errors import RequestProblem
 from trisplit.models.config import EMBED, HEAD, layer_stages
 from trisplit.models.families import FAMILIES
 from trisplit.models.session import Floats
@@ -26,9 +25,7 @@ def write_narrow(anatomy: Anatomy, refits: Iterable[Refit], width: int, folder: 
     All layers get `width` neurons, the most that any keeps: stock loaders know one width. What a layer has
     fewer is filled up with neurons of zeros, which give nothing. RequestProblem for what is no decoder.
     """
-    model = anatomy.model
-    if model is None:
-        raise RequestProblem("only decoders can be written", fix="name a decoder")
+    model = anatomy.decoder()
     target = replace(stock(model), ffn=(width,) * model.config.layers)
     config = restated(model, target) | {"torch_dtype": "float32"}  # refused before anything is written
     whole, writer = Translation(model, target, "safetensors"), FolderWriter(folder, files=target.layers + 2)

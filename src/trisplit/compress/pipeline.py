@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from trisplit.compress.anatomy import Anatomy, dissect
+from trisplit.compress.describing import config_json
 from trisplit.compress.evaluate import Evaluation, Exam, compare, see
 from trisplit.compress.export import STOCK, Wanted, export, refuse_impossible
 from trisplit.compress.gates import Metric, Verdict, judge
@@ -22,7 +23,7 @@ from trisplit.compress.recipe import Recipe
 from trisplit.compress.reloading import in_fresh_process
 from trisplit.compress.rewrite import as_it_was, rewrite
 from trisplit.compress.sizes import weigh_shape
-from trisplit.compress.steps.step import Made, Means, Shape, Taken, decoder
+from trisplit.compress.steps.step import Made, Means, Shape, Taken
 from trisplit.errors import RequestProblem
 from trisplit.models.model import Model, open_model
 
@@ -96,7 +97,7 @@ def apply(anatomy: Anatomy, recipe: Recipe, means: Means, folder: Path) -> Made:
 
     A step without edits writes nothing. If none has any, the copy is the model itself, in f32.
     """
-    model = decoder(anatomy)
+    model = anatomy.decoder()
     shape, taken, at = Shape(widths=model.config.ffn), list[Taken](), None
     for number, step in enumerate(recipe.steps, 1):
         plan = step.plan(anatomy, shape, means)
@@ -142,9 +143,7 @@ def _measured(model: Model, made: Made, exam: Exam, threads: int, report: Report
 
 def refuse_early(anatomy: Anatomy, out: Path, form: Wanted) -> Model:
     """The model of an anatomy. Problems before minutes of work: of what could never be written."""
-    from trisplit.compress.describing import config_json
-
-    model = decoder(anatomy)
+    model = anatomy.decoder()
     config_json(model)
     refuse_impossible(model, form)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

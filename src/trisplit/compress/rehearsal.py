@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Final
 
 import numpy as np
@@ -20,7 +19,7 @@ from trisplit.models.families import FAMILIES
 from trisplit.models.model import Model
 from trisplit.models.session import Floats
 from trisplit.models.watching import Watched
-from trisplit.paths import cache_dir
+from trisplit.paths import scratch
 
 _NEAR: Final = 0.1  # of a layer's neurons: so near widths can share their λ
 
@@ -43,13 +42,14 @@ class Rehearsal:
         self._texts = exam.texts
         self._dense = see(model, "f32", Exam(texts=exam.texts), threads=threads, report=report)
         self._ridges: dict[int, dict[int, float]] = {}
-        self._refits = tempfile.TemporaryDirectory(dir=cache_dir())
+        self._held = ExitStack()
+        self._refits = self._held.enter_context(scratch())
 
     def __enter__(self) -> Rehearsal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._refits.cleanup()
+        self._held.close()
 
     def measure(
         self, widths: Sequence[int], quick_passages: int = 0, *, report: Report = silent
@@ -86,10 +86,9 @@ class Rehearsal:
         """What the narrow down gives less what the whole one does, [neurons, hidden]; None if it is whole."""
         if width == self._model.config.ffn[layer]:
             return None
-        file = Path(self._refits.name) / f"{layer}-{width}-{quick}.npy"
+        file = self._refits / f"{layer}-{width}-{quick}.npy"
         if not file.exists():
-            narrow, changes = self._refit(layer, width, quick), -down_of(self._found.anatomy, layer)
-            changes[:, narrow.kept] += narrow.down
+            changes = self._refit(layer, width, quick).change_of(down_of(self._found.anatomy, layer))
             np.save(file, np.ascontiguousarray(changes.T, np.float32))
         changed: Floats = np.load(file)
         return changed

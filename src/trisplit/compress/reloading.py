@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from trisplit.models.model import Model, open_model
 from trisplit.models.promises import promises
 from trisplit.models.session import Floats, Row, StageSession, Tracks
 from trisplit.models.shelf import shelf
-from trisplit.paths import cache_dir
+from trisplit.paths import scratch
 
 MOST_DELTA: Final = 1e-3
 """Of a logit, between the model and its copy with the same numbers."""
@@ -55,10 +54,10 @@ def in_fresh_process(source: Path, wanted: Wanted) -> Check:
 
     def check(draft: Path) -> Mapping[str, Any]:
         order = {"source": str(source.absolute()), "written": str(draft.absolute()), **asdict(wanted)}
-        with tempfile.TemporaryDirectory(dir=cache_dir()) as cache:
+        with scratch() as cache:
             ran = subprocess.run(
                 [sys.executable, "-m", __name__, json.dumps(order)],
-                env={**os.environ, "TRISPLIT_CACHE": cache},
+                env={**os.environ, "TRISPLIT_CACHE": str(cache)},
                 capture_output=True,
                 text=True,
             )

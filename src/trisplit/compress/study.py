@@ -75,7 +75,7 @@ def study(
     anatomy: Anatomy, passages: Sequence[Sequence[int]], *, threads: int, report: Report = silent
 ) -> Study:
     """Reads the passages, unless they were read before, and finds all paths; Problems as of `Stream`."""
-    model = decoder_of(anatomy)
+    model = anatomy.decoder()
     unit = math.gcd(UNIT, *model.config.ffn)
     moments = ffn_moments(model, passages, threads=threads, report=report)
     layers = range(model.config.layers)
@@ -106,13 +106,6 @@ def _path(down: Doubles, gram: Doubles, unit: int) -> Path:
     return path(fit, ridge=_RIDGE, block=unit, least=least, keep=protected(fit, down))
 
 
-def decoder_of(anatomy: Anatomy) -> Model:
-    """The model the matrices are of. RequestProblem for an encoder."""
-    if anatomy.model is None:
-        raise RequestProblem("only decoders can be pruned here", fix="name a decoder")
-    return anatomy.model
-
-
 # --- what an error costs --------------------------------------------------------------------------
 
 
@@ -137,7 +130,7 @@ def weights(
     RequestProblem for families with a norm after the FFN: what they add to the residual is not what down
     gives.
     """
-    model = decoder_of(found.anatomy)
+    model = found.anatomy.decoder()
     if FAMILIES[model.config.family].sandwich:
         what = f"a {model.config.family} has a norm after its FFN, which the probe does not know"
         raise RequestProblem(what, fix="prune all layers alike")
@@ -154,15 +147,13 @@ def weights(
 def _measured(
     found: Study, passages: Sequence[Sequence[int]], share: float, threads: int, report: Report
 ) -> list[float]:
-    model = decoder_of(found.anatomy)
+    model = found.anatomy.decoder()
     probe, layers = _Probe(model, passages, threads), model.config.layers
     left, errors = list[Floats](), list[float]()
     for layer in told(range(layers), "probing layers", layers, report):
         widths = found.paths[layer].widths
         narrow = found.refit(layer, int(widths[np.argmin(np.abs(widths - share * widths[0]))]))
-        changes = -down_of(found.anatomy, layer)
-        changes[:, narrow.kept] += narrow.down
-        left.append(probe.left(layer, changes))
+        left.append(probe.left(layer, narrow.change_of(down_of(found.anatomy, layer))))
         errors.append(found.fit(layer).error(narrow.down, narrow.kept))
     tiny = float(np.finfo(float).tiny)
     return [kl / max(error, tiny) for kl, error in zip(probe.divergences(left), errors)]

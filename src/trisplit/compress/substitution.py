@@ -5,26 +5,21 @@ Whatever is changed is measured by the same thing: how far the residual behind t
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
 
+from trisplit.compress.altered import altered, arrays_of, beside
 from trisplit.compress.lanes import embedded
 from trisplit.compress.spectra import Doubles
 from trisplit.models.config import Stage, layer_stages
-from trisplit.models.folder import read_member
 from trisplit.models.layout import layout
 from trisplit.models.model import Model
 from trisplit.models.session import Floats, StageSession, Tracks
-from trisplit.models.stage_file import StageFile, Stored
-from trisplit.paths import cache_dir
+from trisplit.models.stage_file import StageFile
+from trisplit.paths import scratch
 
 # By the role of rows that are stored together: new ones, in our order.
 Changed = Mapping[str, Doubles]
@@ -45,7 +40,7 @@ class Place:
         """Rows of the layer that are stored together, [out, in], in our order."""
         stage, name, span = _where(self.model, self.layer, role)
         file = next(file for file in self.files if file.stage == stage)
-        return _arrays(file)[name].T[span].astype(np.float64)
+        return arrays_of(file)[name].T[span].astype(np.float64)
 
     def error(self, changed: Changed) -> float:
         """E‖x′ - x‖², x what the layer leaves and x′ what it leaves with these rows changed."""
@@ -90,45 +85,19 @@ def _where(model: Model, layer: int, role: str) -> tuple[Stage, str, slice]:
     raise KeyError(role)
 
 
-def _arrays(file: StageFile) -> dict[str, Floats]:
-    (name,) = file.files  # only a head that is the embedding has two
-    return dict(load_file(file.folder / name))
-
-
 @contextmanager
 def _files(model: Model, files: Sequence[StageFile], changed: Changed) -> Iterator[list[StageFile]]:
     """The files with these rows changed, all in one folder, as a session wants them; gone at the end."""
     asked = [(_where(model, files[0].stage.layer, role), rows) for role, rows in changed.items()]
-    with tempfile.TemporaryDirectory(dir=cache_dir()) as folder:
+    with scratch() as folder:
         made = []
         for file in files:
             mine = [(name, span, rows) for (stage, name, span), rows in asked if stage == file.stage]
             if not mine:
-                _share(file, Path(folder))
-                made.append(StageFile(file.stage, Path(folder), file.tensors))
+                made.append(beside(file, folder))
                 continue
-            arrays = _arrays(file)
+            arrays = arrays_of(file)
             for name, span, rows in mine:
-                arrays[name] = arrays[name].copy()
                 arrays[name].T[span] = rows
-            made.append(_saved(file.stage, arrays, Path(folder)))
+            made.append(altered(file.stage, arrays, folder))
         yield made
-
-
-def _share(file: StageFile, folder: Path) -> None:
-    (name,) = file.files
-    try:
-        os.link(file.folder / name, folder / name)
-    except OSError:  # a disk without links
-        shutil.copyfile(file.folder / name, folder / name)
-
-
-def _saved(stage: Stage, arrays: dict[str, Floats], folder: Path) -> StageFile:
-    name = f"{stage.kind}.safetensors"
-    save_file({key: np.ascontiguousarray(values) for key, values in arrays.items()}, folder / name)
-    found = read_member(folder / name).places
-    tensors = {
-        key: Stored(name, place.info.dtype, place.info.shape, place.offset, place.info.n_bytes)
-        for key, place in found.items()
-    }
-    return StageFile(stage, folder, tensors)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from trisplit.compress.altered import altered, arrays_of, beside
 from trisplit.compress.methods.ffn import Neurons
 from trisplit.compress.spectra import Doubles
 from trisplit.errors import RequestProblem
@@ -18,7 +17,7 @@ from trisplit.models.config import Stage
 from trisplit.models.convert import Dtype
 from trisplit.models.model import Model
 from trisplit.models.session import Floats
-from trisplit.models.stage_file import StageFile, Stored, stem
+from trisplit.models.stage_file import StageFile
 
 _CUT: Final = ("gate_up", "down")
 
@@ -45,7 +44,7 @@ class Trial(Model):
             raise RequestProblem(f"a trial is f32, not {dtype}", fix="write the model, and use that")
         dense = Model(self.checkpoint, self.config)
         for stage in stages:
-            yield self.cut.get(stage) or _beside(self.folder, next(dense.files([stage], dtype)))
+            yield self.cut.get(stage) or beside(next(dense.files([stage], dtype)), self.folder)
 
     def weight_bytes(self, stage: Stage, dtype: Dtype) -> int:
         """As of Model."""
@@ -64,27 +63,15 @@ def trial(model: Model, layers: Iterable[Narrowed], folder: Path) -> Trial:
     for layer, narrowed in enumerate(layers):
         widths.append(len(narrowed.kept))
         wide, down = (Stage(layer, "gate_up"), Stage(layer, "down"))
-        cut[wide] = _written(wide, folder, _wide(model, wide, narrowed.kept))
+        cut[wide] = altered(wide, _wide(model, wide, narrowed.kept), folder)
         arrays = arrays_of(next(model.files([down], "f32")))
         arrays["down.w"] = narrowed.down.T.astype(np.float32)
         if narrowed.bias is not None:
             before = arrays.get("down.bias", np.zeros(len(narrowed.bias), np.float32))
             arrays["down.bias"] = before + narrowed.bias.astype(np.float32)
-        cut[down] = _written(down, folder, arrays)
+        cut[down] = altered(down, arrays, folder)
     config = replace(model.config, ffn=tuple(widths))
     return Trial(model.checkpoint, config, cut=cut, folder=folder)
-
-
-def _beside(folder: Path, file: StageFile) -> StageFile:
-    """The same file, seen in another folder."""
-    for name in file.files:
-        if (folder / name).exists():
-            continue
-        try:
-            os.link(file.folder / name, folder / name)
-        except OSError:  # another disk
-            shutil.copyfile(file.folder / name, folder / name)
-    return replace(file, folder=folder)
 
 
 def _wide(model: Model, stage: Stage, kept: Neurons) -> dict[str, Floats]:
@@ -94,23 +81,3 @@ def _wide(model: Model, stage: Stage, kept: Neurons) -> dict[str, Floats]:
             parts = np.split(arrays[name], arrays[name].shape[-1] // n, axis=-1)
             arrays[name] = np.concatenate([part[..., kept] for part in parts], axis=-1)
     return arrays
-
-
-def arrays_of(file: StageFile) -> dict[str, Floats]:
-    """All arrays of a stage in f32, by their names in the file."""
-    arrays = {}
-    for name, at in file.tensors.items():
-        values = np.fromfile(file.folder / at.file, np.float32, at.n_bytes // 4, offset=at.offset)
-        arrays[name] = values.reshape(at.shape)
-    return arrays
-
-
-def _written(stage: Stage, folder: Path, arrays: Mapping[str, Floats]) -> StageFile:
-    tensors, at, name = dict[str, Stored](), 0, f"{stem(stage)}.bin"
-    with (folder / name).open("wb") as stream:
-        for role, values in arrays.items():
-            raw = np.ascontiguousarray(values, np.float32)
-            stream.write(raw.data)
-            tensors[role] = Stored(name, "F32", raw.shape, at, raw.nbytes)
-            at += raw.nbytes
-    return StageFile(stage, folder, tensors)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 import statistics
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from trisplit.cache.recall import put_down_extra
 from trisplit.cache.records import Reuse
 from trisplit.cache.store import FOLDER, Store, open_store
 from trisplit.errors import Problem, RequestProblem
-from trisplit.paths import cache_dir
+from trisplit.paths import scratch
 from trisplit.scripts.doors import doors
 from trisplit.scripts.engines.world import run_closed
 from trisplit.scripts.purity import Surroundings
@@ -121,10 +120,10 @@ def measured_costs(command: str, around: Surroundings) -> Costs | None:
     None where nothing of this engine can be kept, which each script will say. It happens in a store of its
     own, so that no figure of the user's has it in.
     """
-    with tempfile.TemporaryDirectory(prefix="charge-", dir=cache_dir()) as folder, Spawner() as spawner:
+    with scratch() as folder, Spawner() as spawner:
         path = Path(folder, "hello.js")
         path.write_text(_HELLO)
-        environment = {**around.environment, "TRISPLIT_CACHE": folder}
+        environment = {**around.environment, "TRISPLIT_CACHE": str(folder)}
         with open_store(Path(folder, FOLDER)) as store:
             found = name_of(read_script(str(path)), (), command, store, around)
             if isinstance(found, str):

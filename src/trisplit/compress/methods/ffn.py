@@ -199,6 +199,12 @@ class Refit:
     down: Doubles
     ridge: float
 
+    def change_of(self, whole: Doubles) -> Doubles:
+        """What it gives more than the whole down does, [hidden, neurons], of all neurons."""
+        change = -whole
+        change[:, self.kept] += self.down
+        return change
+
 
 def refit(fit: Fit, kept: Neurons, *, ridge: float) -> Refit:
     """Least squares over the kept neurons; λ grows tenfold until the matrix is positive definite.

@@ -16,7 +16,7 @@ from trisplit.compress.passages import Passage
 from trisplit.compress.reading import told
 from trisplit.compress.rewrite import rewrite
 from trisplit.compress.sizes import matrix_shape, neuron_parameters
-from trisplit.compress.steps.step import Edit, Means, Plan, Shape, decoder, refuse_no_share
+from trisplit.compress.steps.step import Edit, Means, Plan, Shape, refuse_no_share
 from trisplit.compress.study import Study, study
 from trisplit.compress.substitution import Place, places
 from trisplit.models.config import Stage, layer_stages
@@ -62,7 +62,7 @@ class LowRank:
 
     def plan(self, anatomy: Anatomy, shape: Shape, means: Means) -> Plan:
         """As `Step`."""
-        model = decoder(anatomy)
+        model = anatomy.decoder()
         train, judged = _apart(means.passages)
         seen = statistics_of(model, train, threads=means.threads, report=means.report)
         found = study(anatomy, means.passages, threads=means.threads, report=means.report)

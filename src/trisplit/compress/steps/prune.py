@@ -16,7 +16,7 @@ from trisplit.compress.carried import carried, few
 from trisplit.compress.methods.ffn import Refit
 from trisplit.compress.narrow import write_narrow
 from trisplit.compress.sizes import weight_of
-from trisplit.compress.steps.step import Edit, Means, Plan, Shape, decoder, refuse_no_share
+from trisplit.compress.steps.step import Edit, Means, Plan, Shape, refuse_no_share
 from trisplit.compress.study import Study, down_of, probed, study, weights
 from trisplit.errors import RequestProblem
 from trisplit.models.config import layer_stages
@@ -42,7 +42,7 @@ class Prune:
         """As `Step`."""
         if self.spread == "alike":
             return _plan(anatomy, shape, means, [self.keep] * anatomy.layers, together=True)
-        family = decoder(anatomy).config.family
+        family = anatomy.decoder().config.family
         if FAMILIES[family].sandwich:  # told before the text is read
             what = f"what an error costs is not known of {family}, which has a norm after its FFN"
             raise RequestProblem(what, fix='prune all layers alike: spread = "alike"')
@@ -153,7 +153,7 @@ def refits(
     `together`: each makes good what the narrower ones before it have left undone, so none stays as it was;
     families with a norm after the FFN have it alone. Alone one that keeps all neurons it has keeps its down.
     """
-    if together and not FAMILIES[decoder(found.anatomy).config.family].sandwich:
+    if together and not FAMILIES[found.anatomy.decoder().config.family].sandwich:
         some = few(means.passages)
         yield from carried(found, widths, some, threads=means.threads, report=means.report)
         return
@@ -193,7 +193,7 @@ def _plan_of(
     together: bool,
     facts: Mapping[str, Any],
 ) -> Plan:
-    model, then = decoder(found.anatomy), shape.narrower(widths)
+    model, then = found.anatomy.decoder(), shape.narrower(widths)
     edits = tuple(
         _edit(model, layer, shape, then)
         for layer, (width, now) in enumerate(zip(widths, shape.widths))

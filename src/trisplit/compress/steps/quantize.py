@@ -13,7 +13,7 @@ from trisplit.compress.anatomy import Anatomy
 from trisplit.compress.calibrate import statistics_of
 from trisplit.compress.rewrite import rewrite
 from trisplit.compress.sizes import counted, weight_of
-from trisplit.compress.steps.step import Edit, Means, Plan, Shape, decoder
+from trisplit.compress.steps.step import Edit, Means, Plan, Shape
 from trisplit.errors import CheckpointProblem
 from trisplit.models.config import Stage
 from trisplit.models.halves import int4_halves, int8_halves
@@ -40,7 +40,7 @@ class Quantize:
 
     def plan(self, anatomy: Anatomy, shape: Shape, means: Means) -> Plan:
         """As `Step`."""
-        model, then = decoder(anatomy), replace(shape, dtype=self.dtype)
+        model, then = anatomy.decoder(), replace(shape, dtype=self.dtype)
         edits = [_edit(model, stages, shape, then) for stages in counted(model)]
         left = sum(matrix.columns % BLOCK > 0 for stage in model.stages for matrix in _matrices(model, stage))
         notes = [f"{len(shape.ranks)} matrices of two factors stay in f32"] if shape.ranks else []

@@ -12,7 +12,6 @@ from trisplit.compress.passages import Passage
 from trisplit.compress.reading import Report, silent
 from trisplit.errors import RequestProblem
 from trisplit.models.convert import Dtype
-from trisplit.models.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +95,6 @@ class Made:
     folder: Path
     shape: Shape
     taken: tuple[Taken, ...]
-
-
-def decoder(anatomy: Anatomy) -> Model:
-    """The model of an anatomy; RequestProblem for encoders, of which we can only look at the spectra."""
-    if anatomy.model is None:
-        raise RequestProblem("only decoders can be made smaller here", fix="name a decoder")
-    return anatomy.model
 
 
 def refuse_no_share(name: str, value: float) -> None:
