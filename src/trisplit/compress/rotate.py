@@ -42,13 +42,13 @@ def rotate(model: Model, folder: Path, seed: int) -> None:
         what = f"a {family.name} has norms that cannot be folded into the matrices after them"
         raise RequestProblem(what, fix="take a llama, mistral, qwen2, qwen3 or phi3")
     turn = _Turn(model, seed)
-    config_json(model)  # refused before anything is written
+    config = config_json(model)  # refused before anything is written
     writer = FolderWriter(folder, files=model.config.layers + 2)
     writer.add(turn.embed())
     for layer in range(model.config.layers):
         writer.add(dict(turn.layer(layer)))
     writer.add(turn.head())
-    writer.finish(model, {"tie_word_embeddings": False, "torch_dtype": "float32"})
+    writer.close(model, config | {"tie_word_embeddings": False, "torch_dtype": "float32"})
 
 
 def rotated_copy(model: Model, seed: int) -> Path:

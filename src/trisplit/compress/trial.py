@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -18,8 +17,6 @@ from trisplit.models.convert import Dtype
 from trisplit.models.model import Model
 from trisplit.models.session import Floats
 from trisplit.models.stage_file import StageFile
-
-_CUT: Final = ("gate_up", "down")
 
 
 @dataclass(frozen=True, slots=True)

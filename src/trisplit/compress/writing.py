@@ -15,7 +15,6 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders
 
-from trisplit.compress.describing import config_json
 from trisplit.compress.kinds import as_type
 from trisplit.errors import RequestProblem
 from trisplit.models.model import Model
@@ -64,10 +63,6 @@ class FolderWriter:
     def _stored(self, name: str, values: Floats) -> NDArray[Any]:
         # The library writes the bytes of an array as they lie, whatever their order.
         return np.ascontiguousarray(as_type(name, values, self._dtype))
-
-    def finish(self, model: Model, changes: Mapping[str, Any]) -> None:
-        """Writes the index, the config of `model` with these changes, and its tokenizer."""
-        self.close(model, config_json(model) | dict(changes))
 
     def close(self, model: Model, config: Mapping[str, Any]) -> None:
         """Writes the index, this config.json, and the tokenizer of `model`."""
