@@ -15,7 +15,7 @@ import pytest
 from tests.cli.running import facts_of, problem_of, run
 from tests.scripts.worlds import NODE, needs_node
 from trisplit.bench import cache as ruler
-from trisplit.bench import energy
+from trisplit.bench import ways
 from trisplit.bench.cache import COMMANDS, CacheRow, placed, spreads
 from trisplit.bench.residing import Residence
 from trisplit.bench.script_peers import LeftOut, Peer, find_peers
@@ -65,8 +65,7 @@ def test_rows_of_every_way(peers: Path) -> None:
 @pytest.fixture
 def nobody_resident(monkeypatch: pytest.MonkeyPatch) -> None:
     """One takes a while to start, and one test that has it is enough."""
-    for bench in (ruler, energy):
-        monkeypatch.setattr(bench, "living_in", lambda *_: nullcontext(None))
+    monkeypatch.setattr(ways, "living_in", lambda *_: nullcontext(None))
 
 
 @needs_node

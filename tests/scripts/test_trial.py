@@ -10,7 +10,7 @@ import pytest
 
 from tests.scripts.worlds import NODE, needs_node
 from trisplit.cache.store import Store, open_store
-from trisplit.scripts.engines import trial
+from trisplit.scripts.engines import trial, world
 from trisplit.scripts.engines.identity import identify
 from trisplit.scripts.engines.trial import KNOWN, passes_trial
 
@@ -41,6 +41,17 @@ def test_one_that_prints_something_else_fails(store: Store, tmp_path: Path) -> N
     chatty.chmod(0o755)
     other = replace(node, command=str(chatty), version="20.0.0", facts=("chatty",))
     assert "other things" in passes_trial(other, store)
+
+
+@needs_node
+def test_a_trial_that_was_cut_short_is_stood_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert NODE is not None
+    node = identify(NODE, store)
+    monkeypatch.setattr(trial, "KNOWN", (node.version.split(".")[0],))
+    with monkeypatch.context() as crowded:
+        crowded.setattr(world, "MOST_MEMORY_KB", 1)
+        assert "took much memory" in passes_trial(node, store)
+    assert passes_trial(node, store) == ""
 
 
 @needs_node

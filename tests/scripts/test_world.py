@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +24,7 @@ from trisplit.scripts.closure import closure
 from trisplit.scripts.engines import world
 from trisplit.scripts.engines.identity import Node, identify, runs_typescript
 from trisplit.scripts.engines.trial import passes_trial
-from trisplit.scripts.engines.world import Outcome, read_said, run_closed
+from trisplit.scripts.engines.world import MOST_MEMORY_KB, Outcome, read_said, run_closed
 from trisplit.scripts.purity import Surroundings, impure_at_sight
 from trisplit.scripts.script import read_script
 
@@ -249,12 +251,50 @@ def test_a_strange_engine_proves_nothing(tmp_path: Path, node: Node) -> None:
 @given(st.lists(st.tuples(st.sampled_from((1, 2)), st.binary(max_size=30)), max_size=8), st.data())
 def test_only_a_whole_conversation_counts(pieces: list[tuple[int, bytes]], data: st.DataObject) -> None:
     said = b"".join(b"%d %d\n%s" % (fd, len(piece), piece) for fd, piece in pieces)
-    frames, why, ended = read_said(said + b"E 0\n")
-    assert (why, ended) == ("", True)
+    frames, why, status = read_said(said + b"E 3\na\nb")
+    assert (why, status) == ("", b"a\nb")
     for fd in (1, 2):
         wanted = b"".join(piece for at, piece in pieces if at == fd)
         assert b"".join(frame.data for frame in frames if frame.fd == fd) == wanted
-    cut = data.draw(st.integers(0, len(said) + 3))
-    assert not read_said((said + b"E 0\n")[:cut])[2]
-    assert not read_said(said + b"E 0\nmore")[2]
-    assert read_said(said + b"K 3\nwhy") == ((), "why", False)
+    cut = data.draw(st.integers(0, len(said) + 6))
+    assert read_said((said + b"E 3\na\nb")[:cut])[2] is None
+    assert read_said(said + b"E 3\na\nbmore")[2] is None
+    assert read_said(said + b"K 3\nwhy") == ((), "why", None)
+
+
+@needs_node
+def test_who_starts_it_may_be_large(tmp_path: Path) -> None:
+    assert NODE is not None
+    program = tmp_path / "large.py"
+    program.write_text(_LARGE)
+    script = tmp_path / "a.js"
+    script.write_text("console.log(1)")
+    said = subprocess.run(
+        [sys.executable, program, NODE, script, tmp_path / "results"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert said == "'' [Frame(fd=1, data=b'1\\n')]\n"
+
+
+# More than a world may take, before a world is started.
+_LARGE = f"""
+import sys
+from pathlib import Path
+from trisplit.cache.store import open_store
+from trisplit.scripts.closure import closure
+from trisplit.scripts.engines.identity import identify
+from trisplit.scripts.engines.trial import passes_trial
+from trisplit.scripts.engines.world import run_closed
+from trisplit.scripts.purity import Surroundings
+from trisplit.scripts.script import read_script
+
+held = b"x" * {MOST_MEMORY_KB + (64 << 10)} * 1024
+script = read_script(sys.argv[2])
+with open_store(Path(sys.argv[3])) as store:
+    node = identify(sys.argv[1], store)
+    assert passes_trial(node, store) == ""
+    outcome = run_closed(node, script, closure(script), Surroundings(environment={{}}))
+print(repr(outcome.impure), list(outcome.frames))
+"""

@@ -80,6 +80,15 @@ function say(kind, text) {
   writeSync(asked.fd, `${kind} ${byteLength(text)}\n${text}`);
 }
 
+// What the system says of this process, among it the most memory it had at once; who started it is not part of that.
+function memoryTaken() {
+  try {
+    return readFileSync('/proc/self/status', 'latin1');
+  } catch {
+    return '';
+  }
+}
+
 // What node warns of, a run would show; of the two doors that are used above only we are warned.
 process.removeAllListeners('warning');
 process.on('warning', (warning) => {
@@ -398,7 +407,7 @@ function forbidGlobal(name) {
 
 const exit = process.on.bind(process, 'exit');
 let finished = false; // a module may wait for what never comes, and node then ends with another code
-exit((code) => { if (code === 0 && finished && !ended) say('E', ''); });
+exit((code) => { if (code === 0 && finished && !ended) say('E', memoryTaken()); });
 const compile = vm.compileFunction;
 const load = (url) => import(url);
 const source = parts[0].source;

@@ -55,12 +55,14 @@ def passes_trial(node: Node, store: Store) -> str:
     kept = store.read(key)
     if kept is not None:
         return kept.output().decode()
-    why = _tried(node)
-    store.put(key, Entry(frames=(Frame(STDOUT, why.encode()),), surface=SURFACE, label="node"))
+    why, lasting = _tried(node)
+    if lasting:
+        store.put(key, Entry(frames=(Frame(STDOUT, why.encode()),), surface=SURFACE, label="node"))
     return why
 
 
-def _tried(node: Node) -> str:
+def _tried(node: Node) -> tuple[str, bool]:
+    """Empty, or why not; and whether another try would say the same."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(os.path.realpath(folder), "trial.js")
         path.write_text(_TRIAL)
@@ -73,7 +75,12 @@ def _tried(node: Node) -> str:
                 [node.command, path], capture_output=True, timeout=ANSWER_WITHIN_S, stdin=subprocess.DEVNULL
             )
         except (OSError, subprocess.TimeoutExpired):
-            return f"{node.command} does not run a trial"
+            return f"{node.command} does not run a trial", False
+    if outcome.impure:
+        return (
+            f"node {node.version} did not come to its end in the closed world: {outcome.impure}",
+            outcome.lasting,
+        )
     kept = Entry(frames=outcome.frames)
     same = (ran.returncode, ran.stdout, ran.stderr) == (0, kept.output(), kept.output(STDERR))
-    return "" if same else f"node {node.version} prints other things in the closed world than outside"
+    return "" if same else f"node {node.version} prints other things in the closed world than outside", True
