@@ -144,16 +144,17 @@ def _spelled(parameters: dict[str, Any]) -> str:
 
 def _exam(model: Model, material: Material, questioning: Questioning) -> Exam:
     from trisplit.cli.evaluating import questions_of, scorings_of
-    from trisplit.cli.texts import called, read_texts
+    from trisplit.cli.texts import exam_texts
     from trisplit.cli.typed import TEXTS
     from trisplit.compress.evaluate import Exam
-    from trisplit.compress.passages import passages
 
-    tokenizer = model.tokenizer()
-    how = {"count": material.passages, "n_tokens": material.passage_tokens, "seed": material.seed}
-    names = material.held_out or TEXTS
     return Exam(
-        texts={called(name): passages(tokenizer, read_texts(name, "held-out"), **how) for name in names},
+        texts=exam_texts(
+            *(model.tokenizer(), material.held_out or TEXTS),
+            count=material.passages,
+            n_tokens=material.passage_tokens,
+            seed=material.seed,
+        ),
         questions=questions_of(questioning),
         shots=questioning.shots,
         scorings=scorings_of(questioning.scoring),

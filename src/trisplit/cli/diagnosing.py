@@ -127,15 +127,18 @@ def _made(
 
 
 def _exam(model: Model, looking: Looking) -> Exam:
-    from trisplit.cli.texts import called, read_texts
+    from trisplit.cli.texts import exam_texts
     from trisplit.cli.typed import TEXTS
     from trisplit.compress.evaluate import Exam
-    from trisplit.compress.passages import passages
 
-    tokenizer = model.tokenizer()
-    how = {"count": looking.passages, "n_tokens": looking.passage_tokens, "seed": looking.seed}
-    names = looking.held_out or TEXTS
-    return Exam(texts={called(n): passages(tokenizer, read_texts(n, "held-out"), **how) for n in names})
+    return Exam(
+        texts=exam_texts(
+            *(model.tokenizer(), looking.held_out or TEXTS),
+            count=looking.passages,
+            n_tokens=looking.passage_tokens,
+            seed=looking.seed,
+        )
+    )
 
 
 def _draw(found: Diagnosis, plot: Path, name: str) -> None:

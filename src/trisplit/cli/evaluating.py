@@ -106,16 +106,17 @@ def evaluate(
 
 
 def _exam(model: Model, reading: Reading, questioning: Questioning) -> Exam:
-    from trisplit.cli.texts import called, read_texts
+    from trisplit.cli.texts import exam_texts
     from trisplit.compress.evaluate import Exam
-    from trisplit.compress.passages import passages
 
-    tokenizer = model.tokenizer()
-    how = {"count": reading.passages, "n_tokens": reading.passage_tokens, "seed": reading.seed}
-    names = reading.text or ([] if questioning.questions else ["wiki"])
     scorings = scorings_of(questioning.scoring)
     return Exam(
-        texts={called(name): passages(tokenizer, read_texts(name, "held-out"), **how) for name in names},
+        texts=exam_texts(
+            *(model.tokenizer(), reading.text or ([] if questioning.questions else ["wiki"])),
+            count=reading.passages,
+            n_tokens=reading.passage_tokens,
+            seed=reading.seed,
+        ),
         questions=questions_of(questioning),
         shots=questioning.shots,
         scorings=scorings,

@@ -98,13 +98,14 @@ def _shares(text: str) -> list[float]:
 
 
 def _exam(tokenizer: Tokenizer, read: Read) -> Exam:
-    from trisplit.cli.texts import called, read_texts
+    from trisplit.cli.texts import exam_texts
     from trisplit.compress.evaluate import Exam
-    from trisplit.compress.passages import passages
 
-    count = max(read.held_out_tokens // read.passage_tokens, 1)
-    how = {"count": count, "n_tokens": read.passage_tokens, "seed": read.seed}
-    names = some(words(read.held_out), "text")
     return Exam(
-        texts={called(name): passages(tokenizer, read_texts(name, "held-out"), **how) for name in names}
+        texts=exam_texts(
+            *(tokenizer, some(words(read.held_out), "text")),
+            count=max(read.held_out_tokens // read.passage_tokens, 1),
+            n_tokens=read.passage_tokens,
+            seed=read.seed,
+        )
     )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from trisplit.cli.typed import TEXTS
 from trisplit.errors import RequestProblem
 
+if TYPE_CHECKING:
+    from trisplit.compress.passages import Passage
+    from trisplit.models.tokenizer import Tokenizer
+
 Half = Literal["calibration", "held-out"]
 
 
-def called(name: str) -> str:
+def _called(name: str) -> str:
     """What a text is called in what we show."""
     return name if name in TEXTS else Path(name).name
 
@@ -32,3 +37,13 @@ def read_texts(name: str, half: Half) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         what = f"the text {name} cannot be read: {error}"
         raise RequestProblem(what, fix=f"name a file of text, or one of {', '.join(TEXTS)}") from None
+
+
+def exam_texts(
+    tokenizer: Tokenizer, names: Sequence[str], *, count: int, n_tokens: int, seed: int
+) -> dict[str, list[Passage]]:
+    """So many passages of each text's held-out half, by what the text is called."""
+    from trisplit.compress.passages import passages
+
+    how = {"count": count, "n_tokens": n_tokens, "seed": seed}
+    return {_called(name): passages(tokenizer, read_texts(name, "held-out"), **how) for name in names}
