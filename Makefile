@@ -86,7 +86,15 @@ peers-scripts: .peers/ready
 	npm install --prefix .peers --no-fund --no-audit bun@1.4.5 deno@2.9.6 node@24.21.0 && touch $@ || \
 		echo "npm did not install them: their rows are left out" >&2
 
-bench-cache bench-energy: peers-scripts
+# What a hit costs is measured as users have it: installed from a wheel.
+INSTALLED := .venv-installed
+bench-cache bench-energy: MEASURED = $(INSTALLED)/bin
+bench-cache bench-energy: peers-scripts $(INSTALLED)/ready
+
+$(INSTALLED)/ready: pyproject.toml constraints.txt $(shell find src launcher -name '*.py' -o -name '*.[chj]*')
+	test -x $(INSTALLED)/bin/python || $(PYTHON) -m venv $(INSTALLED)
+	$(INSTALLED)/bin/pip install --quiet --constraint constraints.txt --upgrade .
+	touch $@
 
 # Every ruler, on a machine that does nothing else; what they print is kept in benchmarks/ (docs/benchmarks.md).
 decode_run := bench decode smollm2 --peers transformers,llama.cpp
@@ -135,9 +143,10 @@ RULERS := decode mesh dtypes int4 draft ffn stack compress compress-others compr
 bench: peers
 	for ruler in $(RULERS); do $(MAKE) --no-print-directory bench-$$ruler || exit 1; done
 
+MEASURED = $(BIN)
 bench-%: setup
 	mkdir -p benchmarks
-	$(BIN)/trisplit $($*_run) --json > benchmarks/$*.part
+	$(MEASURED)/trisplit $($*_run) --json > benchmarks/$*.part
 	mv benchmarks/$*.part benchmarks/$*.json
 
 clean:

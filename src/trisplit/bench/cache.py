@@ -115,7 +115,8 @@ def _measured(command: str, ways: Sequence[Way], runs: int, most_s: float) -> li
         first = one.way.once()
         printed = printed or first.stdout
         _refuse_others(command, one.way, first, printed)
-        one.runs = max(LEAST_RUNS, min(runs, int(most_s * 1e3 / max(first.wall_ms, 1e-6))))
+        turn_ms = one.way.at_once * max(first.wall_ms, 1e-6)
+        one.runs = max(LEAST_RUNS, min(runs, int(most_s * 1e3 / turn_ms)))
     for turn in range(max((one.runs for one in turns), default=0)):
         for one in turns:
             if turn >= one.runs:

@@ -23,6 +23,7 @@ from trisplit.scripts.script import read_script
 from trisplit.scripts.spawned import Spawned, Spawner
 
 IN_PROCESS_AT_ONCE: Final = 20
+IN_A_ROW: Final = 5  # of a process; where each follows another program, that one's traces are timed too
 
 # What a process is given besides what it is asked for. Other variables can make one engine slow and not
 # another: NODE_EXTRA_CA_CERTS takes node 20 more time than all the rest of a start.
@@ -80,9 +81,20 @@ class Ground:
         for door, words in doors().items():
             asked = (*words, str(script))
             run = _spawning(self.spawner, asked, given)
-            for warm in (False, True):
-                before = _nothing if warm else _forgetting(self.store, key)
-                ways.append(Way(path=door, engine_version=node.version, warm=warm, once=run, before=before))
+            for warm, before, at_once in (
+                (False, _forgetting(self.store, key), 1),
+                (True, _nothing, IN_A_ROW),
+            ):
+                ways.append(
+                    Way(
+                        path=door,
+                        engine_version=node.version,
+                        warm=warm,
+                        once=run,
+                        before=before,
+                        at_once=at_once,
+                    )
+                )
 
         held = Held(self.store, node.program, around)
 
@@ -136,6 +148,7 @@ class Ground:
                 engine_version=peer.version,
                 warm=False,
                 once=_spawning(self.spawner, (*peer.words, str(script)), self.environment),
+                at_once=IN_A_ROW,
             )
             for peer in peers
             if peer.runs(script.name)
