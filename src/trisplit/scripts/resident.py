@@ -38,7 +38,7 @@ from trisplit.scripts.pool import Pool
 from trisplit.scripts.purity import Surroundings
 from trisplit.scripts.recheck import RATE, recheck
 from trisplit.scripts.rereading import Reader
-from trisplit.scripts.runner import tried
+from trisplit.scripts.runner import Tried, tried
 from trisplit.scripts.script import Script
 
 IDLE_S = 900.0
@@ -158,13 +158,21 @@ class Visit:
                 elif isinstance(message, Greeting):
                     self._greet(message)
                 else:
-                    self._line.send(self._answer(message))
+                    self._give(*self._answer(message))
         except (OSError, msgspec.DecodeError):
             pass
         finally:
             if self._held is not None:
                 self._held.put_down()
             self._line.close()
+
+    def _give(self, reply: Reply, tried: Tried | None) -> None:
+        try:
+            self._line.send(reply)
+        finally:
+            if tried is not None:
+                tried.keep(self._residence.store)
+            self._residence.pool.refill()
 
     def _order(self, order: Order) -> None:
         if order.what == "stop":
@@ -179,10 +187,13 @@ class Visit:
         self._held = Held(self._residence.store, greeting.command, around_of(greeting))
         self._residence.pool.want(greeting.command, self._residence.store)
 
-    def _answer(self, ask: Ask) -> Reply:
+    def _answer(self, ask: Ask) -> tuple[Reply, Tried | None]:
+        """The reply, and what is to be kept once it was given."""
         counts = self._residence.counts
         if self._greeting is None or self._held is None or not self._is_up_to_date():
-            return Reply("this resident answers nobody: it was not greeted, or its code is another by now")
+            why = "this resident answers nobody: it was not greeted, or its code is another by now"
+            return Reply(why), None
+        new: Tried | None = None
         try:
             script = self._reader.read(ask.path)
             answer = self._held.recall(script, ask.arguments)
@@ -193,14 +204,16 @@ class Visit:
             elif not ask.hits_only:
                 command, store = self._greeting.command, self._residence.store
                 around, take = around_of(self._greeting), self._residence.pool.take
-                answer = tried(script, ask.arguments, command, store, around, take)
-                counts.misses += answer is not None
+                new = tried(script, ask.arguments, command, store, around, take)
+                answer = None if new is None else new.answer
+                counts.misses += new is not None
         except Problem as problem:
-            return Reply(problem.what)
+            return Reply(problem.what), None
         if answer is None:
             counts.left_to_others += 1
-            return Reply("not kept")
-        return Reply(answer.said, answer.exit_code, [(frame.fd, frame.data) for frame in answer.frames])
+            return Reply("not kept"), None
+        frames = [(frame.fd, frame.data) for frame in answer.frames]
+        return Reply(answer.said, answer.exit_code, frames), new
 
     def _is_up_to_date(self) -> bool:
         now_s = time.monotonic()

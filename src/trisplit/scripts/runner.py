@@ -14,7 +14,7 @@ from trisplit.scripts.closure import Part, closure
 from trisplit.scripts.engines.identity import Node, identify, runs_typescript
 from trisplit.scripts.engines.reference import Ran, run_reference
 from trisplit.scripts.engines.trial import passes_trial
-from trisplit.scripts.engines.world import Outcome, Waiting, run_closed, world_digest
+from trisplit.scripts.engines.world import Heard, Outcome, Waiting, hear, run_closed, world_digest
 from trisplit.scripts.purity import Surroundings, impure_at_sight, place_matters
 from trisplit.scripts.script import Script
 
@@ -31,6 +31,26 @@ class Answer:
     said: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What a script printed in the closed world, not kept yet: that can wait until it is shown."""
+
+    script: Script
+    arguments: tuple[str, ...]
+    key: Key
+    heard: Heard
+
+    @property
+    def answer(self) -> Answer:
+        """What is to be shown."""
+        return Answer(exit_code=0, frames=self.heard.outcome.frames, said=f"miss: now kept as {self.key}")
+
+    def keep(self, store: Store) -> None:
+        """Ends the process and keeps what it printed."""
+        entry = _entry(self.script, self.heard.settled())
+        remember(store, self.key, entry, words_of(self.script, self.arguments))
+
+
 def run(script: Script, arguments: Sequence[str], command: str, store: Store, around: Surroundings) -> Answer:
     """The script's output: from the store; from the closed world, and kept; or straight from the engine."""
     watch = Stopwatch()
@@ -44,13 +64,15 @@ def run(script: Script, arguments: Sequence[str], command: str, store: Store, ar
     known = store.read(key)
     if known is not None:
         return _as_ever(script, arguments, command, store, f"impure, as is known: {known.impure}", key)
-    outcome = run_closed(node, script, parts, around)
-    if outcome.impure:
+    heard = hear(node, script, parts, around)
+    if heard.outcome.impure:
+        outcome = heard.settled()
         _remember_impure(store, key, script, outcome)
         said = f"impure: {outcome.impure}"
         return _as_ever(script, arguments, command, store, said, key, outcome.cpu_us)
-    remember(store, key, _entry(script, outcome), words_of(script, arguments))
-    return Answer(exit_code=0, frames=outcome.frames, said=f"miss: now kept as {key}")
+    found_out = Tried(script=script, arguments=tuple(arguments), key=key, heard=heard)
+    found_out.keep(store)
+    return found_out.answer
 
 
 def tried(
@@ -60,10 +82,10 @@ def tried(
     store: Store,
     around: Surroundings,
     take: Callable[[Node], Waiting | None],
-) -> Answer | None:
+) -> Tried | None:
     """As `run`, where the closed world does for it; else None, and nobody has seen that it was tried.
 
-    `take` gives a node that was started ahead, or None.
+    `take` gives a node that was started ahead, or None. The caller is to `keep` what comes.
     """
     found = name_of(script, arguments, command, store, around)
     if isinstance(found, str):
@@ -71,13 +93,13 @@ def tried(
     key, node, parts = found
     if store.read(key) is not None:
         return None
-    outcome = run_closed(node, script, parts, around, take(node))
-    if outcome.impure:
+    heard = hear(node, script, parts, around, take(node))
+    if heard.outcome.impure:
+        outcome = heard.settled()
         _remember_impure(store, key, script, outcome)
         put_down_extra(store, key, "charge", _entry(script, outcome))
         return None
-    remember(store, key, _entry(script, outcome), words_of(script, arguments))
-    return Answer(exit_code=0, frames=outcome.frames, said=f"miss: now kept as {key}")
+    return Tried(script=script, arguments=tuple(arguments), key=key, heard=heard)
 
 
 def recalled(

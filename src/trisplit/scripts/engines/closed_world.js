@@ -32,25 +32,8 @@ const enumerable = new Set(Object.keys(globalThis));
 const MOST_BYTES_AT_ONCE = 2 ** 26;
 const INSPECT = Symbol.for('nodejs.util.inspect.custom');
 
-const request = readFileSync(0);
-const newline = request.indexOf(10);
-const asked = JSON.parse(request.toString('utf8', 0, newline));
-const parts = setPrototypeOf(asked.parts, null);
-for (let i = 0, at = newline + 1; i < asked.parts.length; i++) {
-  const part = asked.parts[i];
-  part.source = request.toString('utf8', at, at + part.bytes).replace(/^\uFEFF/, '');
-  setPrototypeOf(part.names, null);
-  at += part.bytes;
-}
-// Types go first: what takes them out does things that are not allowed later.
-let typed = false;
-if (asked.typescript) {
-  try {
-    parts[0].source = Module.stripTypeScriptTypes(parts[0].source);
-  } catch {
-    typed = true;
-  }
-}
+// What takes out types takes long to start, and wants what is not allowed later.
+if (process.argv[2] === 'typed') Module.stripTypeScriptTypes('const started: string = `${1}`; interface A { b: any }');
 
 // --- saying ----------------------------------------------------------------------------------------
 
@@ -58,6 +41,7 @@ if (asked.typescript) {
 // regular expressions (they leave traces), no objects that inherit.
 
 let inherited = null; // what `inheritors` hold, once the world is closed
+let closed = false; // until then it is we who call, and node for us
 
 // Node prints through parts of its own that use some of these, where we print through ours.
 function refuseChanges() {
@@ -166,7 +150,7 @@ function guard(owner, names, wrong) {
   for (const name of names) {
     replace(owner, name, (f) => watched(f, {
       apply(target, self, args) {
-        const why = wrong(args, self, name);
+        const why = closed ? wrong(args, self, name) : '';
         return why ? end(why) : apply(target, self, args);
       },
     }));
@@ -267,7 +251,7 @@ const isFloats = (kind) => kind === 'Float16Array' || kind === 'Float32Array' ||
 const kindOf = getOwnPropertyDescriptor(typedArray.prototype, Symbol.toStringTag).get;
 const bufferOf = getOwnPropertyDescriptor(typedArray.prototype, 'buffer');
 defineProperty(typedArray.prototype, 'buffer', { ...bufferOf, get: watched(bufferOf.get, {
-  apply: (target, self, args) => (isFloats(apply(kindOf, self, [])) ? end('looks at the bits of numbers') : apply(target, self, args)),
+  apply: (target, self, args) => (closed && isFloats(apply(kindOf, self, [])) ? end('looks at the bits of numbers') : apply(target, self, args)),
 }) });
 guard(DataView.prototype, ['setFloat16', 'setFloat32', 'setFloat64'], () => 'looks at the bits of numbers');
 
@@ -292,7 +276,7 @@ for (const name of globalNames) {
   if (typeof name !== 'string' || !/^((Big)?(Ui|I)nt\d+|Uint8Clamped|Float\d+)Array$|^ArrayBuffer$/.test(name)) continue;
   replace(globalThis, name, (original) => watched(original, {
     construct(target, args, as) {
-      const why = wrongMemory(name, args);
+      const why = closed ? wrongMemory(name, args) : '';
       return why ? end(why) : construct(target, args, as);
     },
   }));
@@ -333,6 +317,7 @@ let printed = 0;
 function stream(fd) {
   const own = {
     write(text, then) {
+      if (!closed) return true;
       printed += text.length;
       if (printed > asked.most_bytes) end('prints very much');
       say(`${fd}`, text);
@@ -355,9 +340,9 @@ const STREAM_OF = {
 Object.setPrototypeOf(STREAM_OF, null);
 const methods = new Map();
 for (const name of Object.keys(STREAM_OF)) {
-  const toTerminal = STREAM_OF[name] === 1 ? asked.stdout_is_terminal : asked.stderr_is_terminal;
   methods.set(name, watched(console[name], {
     apply(target, self, args) {
+      const toTerminal = STREAM_OF[name] === 1 ? asked.stdout_is_terminal : asked.stderr_is_terminal;
       if (name === 'dir' && args.length > 1) end('prints with options: console.dir');
       if (toTerminal && (name === 'table' || name === 'dir')) end('prints to a terminal, whose colours are its own');
       for (let i = 0; i < args.length; i++) {
@@ -407,7 +392,37 @@ function forbidGlobal(name) {
 
 const exit = process.on.bind(process, 'exit');
 let finished = false; // a module may wait for what never comes, and node then ends with another code
-exit((code) => { if (code === 0 && finished && !ended) say('E', memoryTaken()); });
+exit((code) => { 
+  if (code !== 0 || !finished || ended) return;
+  say('E', memoryTaken());
+  reallyExit(0); // there is nobody left to tidy up for
+});
+
+console.log(''); // nobody hears it, and the next one is quicker
+
+// --- what is asked ------------------------------------------------------------------------------------
+
+// As late as can be: a node that was started ahead has all of the above behind it when it is asked.
+const request = readFileSync(0);
+const newline = request.indexOf(10);
+const asked = JSON.parse(request.toString('utf8', 0, newline));
+const parts = setPrototypeOf(asked.parts, null);
+for (let i = 0, at = newline + 1; i < asked.parts.length; i++) {
+  const part = asked.parts[i];
+  part.source = request.toString('utf8', at, at + part.bytes).replace(/^\uFEFF/, '');
+  setPrototypeOf(part.names, null);
+  at += part.bytes;
+}
+if (asked.typescript) {
+  doing = 'is no TypeScript that node runs';
+  try {
+    parts[0].source = Module.stripTypeScriptTypes(parts[0].source);
+  } catch {
+    end(doing);
+  }
+  doing = '';
+}
+
 const compile = vm.compileFunction;
 const load = (url) => import(url);
 const source = parts[0].source;
@@ -421,6 +436,7 @@ function closeTheWorld() {
     else if (enumerable.has(name)) putBack(name, { value: globalThis[name], writable: true });
   }
   inherited = inheritedNow();
+  closed = true;
 }
 
 // --- the script ---------------------------------------------------------------------------------------
@@ -498,7 +514,6 @@ function parsed(text) {
   }
 }
 
-if (typed) end('is no TypeScript that node runs');
 if (url) {
   // An empty module first: node's loader wants globals of its own when it starts.
   load('data:text/javascript,').then(() => {

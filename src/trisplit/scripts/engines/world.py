@@ -58,11 +58,16 @@ def world_digest() -> str:
 
 
 class Waiting:
-    """A node that was started for one script, which it has not been given yet."""
+    """A node that was started for one script, which it has not been given yet.
 
-    def __init__(self, node: Node) -> None:
+    `typed`: the script may be TypeScript, and what takes types out is started as well.
+    """
+
+    def __init__(self, node: Node, *, typed: bool) -> None:
         self.reading, self.writing = os.pipe()
+        self._ended: tuple[int, resource.struct_rusage] | None = None
         command = ["/bin/sh", "-c", _CONFINED, "sh", node.binary, *_FLAGS, str(_WORLD)]
+        command += ["typed"] if typed else []
         try:
             self.process = subprocess.Popen(
                 command,
@@ -81,49 +86,73 @@ class Waiting:
             os.close(self.writing)  # in the other process it keeps its number
 
     def end(self) -> tuple[int, resource.struct_rusage]:
-        """Ends it, dead or alive; returns how it ended, and what it took."""
-        os.close(self.reading)
-        with self.process:
-            os.kill(self.process.pid, signal.SIGKILL)  # it was not waited for yet
-            _, status, used = os.wait4(self.process.pid, 0)
-            self.process.returncode = os.waitstatus_to_exitcode(status)
-        return self.process.returncode, used
+        """Ends it, dead or alive; returns how it ended, and what it took. Once more changes nothing."""
+        if self._ended is None:
+            os.close(self.reading)
+            with self.process:
+                os.kill(self.process.pid, signal.SIGKILL)  # it was not waited for yet
+                _, status, used = os.wait4(self.process.pid, 0)
+                self.process.returncode = os.waitstatus_to_exitcode(status)
+            self._ended = self.process.returncode, used
+        return self._ended
 
 
-def run_closed(
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a run came to. Its process may be there still: it takes longer to go than a small script runs.
+
+    What the run took is in `settled()` alone, after which the process is over.
+    """
+
+    outcome: Outcome
+    process: Waiting
+
+    def settled(self) -> Outcome:
+        """The outcome with processor time."""
+        _, used = self.process.end()
+        return replace(self.outcome, cpu_us=int(1e6 * (used.ru_utime + used.ru_stime)))
+
+
+def run_closed(node: Node, script: Script, parts: Sequence[Part], around: Surroundings) -> Outcome:
+    """Runs the script, the first of `parts`, where it can touch nothing; an impure run had no effects."""
+    return hear(node, script, parts, around).settled()
+
+
+def hear(
     node: Node,
     script: Script,
     parts: Sequence[Part],
     around: Surroundings,
     waiting: Waiting | None = None,
-) -> Outcome:
-    """Runs the script, the first of `parts`, where it can touch nothing; an impure run had no effects.
+) -> Heard:
+    """As `run_closed`, back as soon as it is known what the run came to; `settled` is still to be called.
 
-    `waiting` is one of this very node, which is over then.
+    `waiting` is one of this very node, ready for the language, which is over then.
     """
     began = time.monotonic()
-    waiting = waiting or Waiting(node)
+    waiting = waiting or Waiting(node, typed=script.language == "typescript")
     try:
         asked = _asked(script, parts, around, waiting.writing) + b"".join(part.source for part in parts)
         said, stray, in_time = _conversation(waiting.process, waiting.reading, asked)
-    finally:
-        exit_code, used = waiting.end()
-    outcome = _judged(said, stray, in_time, exit_code)
-    return replace(
-        outcome,
-        cpu_us=int(1e6 * (used.ru_utime + used.ru_stime)),
-        wall_us=int(1e6 * (time.monotonic() - began)),
-    )
+        frames, why, status = read_said(said)
+        if why or status is not None:
+            outcome = _judged(frames, why, status or b"", stray)
+        elif not in_time:
+            outcome = Outcome(impure=f"ran for more than {WITHIN_S:g} s, or printed very much")
+        else:
+            outcome = Outcome(impure=_end_of(waiting.end()[0]), lasting=False)
+    except BaseException:
+        waiting.end()
+        raise
+    return Heard(replace(outcome, wall_us=int(1e6 * (time.monotonic() - began))), waiting)
 
 
-def _judged(said: bytes, stray: bytes, in_time: bool, exit_code: int) -> Outcome:
-    frames, why, status = read_said(said)
+def _judged(frames: tuple[Frame, ...], why: str, status: bytes, stray: bytes) -> Outcome:
+    """Of a world that came to an end, good or bad. The good one is the last thing its process does."""
     if why:
         return Outcome(impure=why)
-    if not in_time:
-        return Outcome(impure=f"ran for more than {WITHIN_S:g} s, or printed very much")
-    if status is None or stray or exit_code:
-        return Outcome(impure=_end_of(exit_code), lasting=False)
+    if stray:
+        return Outcome(impure="ended with words of node's own", lasting=False)
     if not 0 < most_memory_kb(status) <= MOST_MEMORY_KB:
         return Outcome(impure="took much memory, or nobody says how much", lasting=False)
     return Outcome(frames=frames)
@@ -150,14 +179,8 @@ def read_said(said: bytes) -> tuple[tuple[Frame, ...], str, bytes | None]:
     ((), '', None)
     """
     pieces, at = list[tuple[int, bytes]](), 0
-    while at < len(said):
-        line, _, _ = said[at : at + 32].partition(b"\n")
-        kind, _, number = line.partition(b" ")
-        start = at + len(line) + 1
-        if not number.isdigit() or start + int(number) > len(said):
-            return (), "", None
-        data = said[start : start + int(number)]
-        at = start + int(number)
+    while (record := _record(said, at)) is not None:
+        kind, data, at = record
         match kind:
             case b"K":
                 return (), data.decode(errors="replace"), None
@@ -168,6 +191,17 @@ def read_said(said: bytes) -> tuple[tuple[Frame, ...], str, bytes | None]:
             case _:
                 return (), "", None
     return (), "", None
+
+
+def _record(said: bytes | bytearray, at: int) -> tuple[bytes, bytes, int] | None:
+    """Of what begins at a place: its kind, its content, where the next begins; None if it is not whole."""
+    line, _, _ = said[at : at + 32].partition(b"\n")
+    kind, _, number = line.partition(b" ")
+    start = at + len(line) + 1
+    if not number.isdigit() or start + int(number) > len(said):
+        return None
+    end = start + int(number)
+    return bytes(kind), bytes(said[start:end]), end
 
 
 def _joined(pieces: list[tuple[int, bytes]]) -> tuple[Frame, ...]:
@@ -201,17 +235,18 @@ def _asked(script: Script, parts: Sequence[Part], around: Surroundings, fd: int)
 
 
 def _conversation(process: subprocess.Popen[bytes], reading: int, asked: bytes) -> tuple[bytes, bytes, bool]:
-    """Says `asked`, hears all: what it said, what came where nothing should, whether it was in time."""
+    """Says `asked`, hears until the end: what it said, what came where nothing should, whether in time."""
     assert process.stdin is not None
     assert process.stdout is not None
     to, beside = process.stdin.fileno(), process.stdout.fileno()
     os.set_blocking(to, False)
-    heard: dict[int, list[bytes]] = {reading: [], beside: []}
-    open_for, until, left, n_bytes = {reading, beside}, time.monotonic() + WITHIN_S, memoryview(asked), 0
+    os.set_blocking(beside, False)
+    heard, open_for, at = {reading: bytearray(), beside: bytearray()}, {reading, beside}, 0
+    until, left = time.monotonic() + WITHIN_S, memoryview(asked)
     while open_for:
         wait_s = until - time.monotonic()
-        if wait_s <= 0 or n_bytes > 2 * MOST_OUTPUT:
-            return b"".join(heard[reading]), b"".join(heard[beside]), False
+        if wait_s <= 0 or sum(map(len, heard.values())) > 2 * MOST_OUTPUT:
+            return bytes(heard[reading]), bytes(heard[beside]), False
         readable, writable, _ = select.select(list(open_for), [to] if left else [], [], wait_s)
         if writable:
             try:
@@ -222,11 +257,22 @@ def _conversation(process: subprocess.Popen[bytes], reading: int, asked: bytes) 
                 process.stdin.close()
         for fd in readable:
             piece = os.read(fd, 1 << 16)
-            heard[fd].append(piece)
-            n_bytes += len(piece)
+            heard[fd] += piece
             if not piece:
                 open_for.remove(fd)
-    return b"".join(heard[reading]), b"".join(heard[beside]), True
+        while (record := _record(heard[reading], at)) is not None:
+            kind, _, at = record
+            if kind in (b"E", b"K"):
+                return bytes(heard[reading]), bytes(heard[beside]) + _at_hand(beside), True
+    return bytes(heard[reading]), bytes(heard[beside]), True
+
+
+def _at_hand(fd: int) -> bytes:
+    """What lies in a pipe, of which one piece is enough to know that there is something."""
+    try:
+        return os.read(fd, 1 << 16)
+    except BlockingIOError:
+        return b""
 
 
 def _end_of(exit_code: int) -> str:
