@@ -107,6 +107,16 @@ def test_python_runs_as_ever(tmp_path: Path) -> None:
     assert trisplit(tmp_path, "--engine", sys.executable, "b.py").returncode == -signal.SIGTERM
 
 
+def test_what_node_does_not_run_is_for_another_engine(tmp_path: Path) -> None:
+    (tmp_path / "a.tsx").write_text("console.log(<b>hi</b>)")
+    problem = problem_of("run", tmp_path / "a.tsx")
+    assert isinstance(problem, RequestProblem)
+    assert "--engine" in problem.fix
+    ran = trisplit(tmp_path, "--engine", "cat", "--explain", "a.tsx")
+    assert (ran.returncode, ran.stdout) == (0, b"console.log(<b>hi</b>)")
+    assert ran.stderr == b"trisplit: impure: node runs no .tsx\n"
+
+
 def test_a_cache_that_cannot_be_is_no_reason_to_fail(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("print('ran')")
     (tmp_path / "cache").mkdir()

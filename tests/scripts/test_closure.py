@@ -83,6 +83,8 @@ def test_each_file_is_a_part_once(tmp_path: Path) -> None:
     ]
 
 
+MODULES_HERE = {"package.json": '{"type": "module"}'}
+
 SETS: dict[str, dict[str, str]] = {
     "one of each kind": {
         "a.js": "const b = require('./b'); console.log(b, b.f(2), require('./d.json'), require('./b') === b)",
@@ -100,6 +102,29 @@ SETS: dict[str, dict[str, str]] = {
     },
     "what is never loaded": {"a.js": "if (false) require('./nowhere'); console.log(1)"},
     "globals are shared": {"a.js": "require('./b'); console.log(shared)", "b.js": "shared = 5"},
+    "modules": {
+        **MODULES_HERE,
+        "a.js": "import b, { c as see } from './b.mjs'\n"
+        "import * as ns from \"./in/c.js\"; import './b.mjs';\n"
+        "import {\n  x,\n} from './in/c.js';\nexport * from './in/c.js';\n"
+        "console.log(b, see(), ns, x, this, await Promise.resolve(3))",
+        "b.mjs": "import { x } from './in/../in/c.js'\nconsole.log('b', x); export default class {}\n"
+        "export function c() { return 'c' + x }",
+        "in/c.js": "import { c } from '../b.mjs'\n"
+        "export let x = 5; export const f = () => c(); console.log('c')",
+    },
+    "modules that wait for one another": {
+        **MODULES_HERE,
+        "a.js": "import { x } from './b.js'\nimport './c.js'\n"
+        "queueMicrotask(() => console.log('a2')); console.log(x)",
+        "b.js": "console.log('b1'); export const x = await Promise.resolve(1); console.log('b2')",
+        "c.js": "console.log('c1'); Promise.resolve().then(() => console.log('c2'))",
+    },
+    "what only looks like an import": {
+        **MODULES_HERE,
+        "a.js": "const text = `\nimport x from './b.js'\n`; export { text as x };\nconsole.log(text)",
+        "b.js": "Date.now()",
+    },
     "where they lie": {"a.js": "require('./in/b')", "in/b.js": "console.log(__filename, __dirname)"},
 }
 
@@ -126,6 +151,25 @@ def test_they_are_loaded_as_node_loads_them(name: str, tmp_path: Path, store: St
         ({"a.js": "require('./b')", "b.js": "export const x = 1"}, "is no CommonJS"),
         ({"a.js": "try { require('./b') } catch { console.log(1) }", "b.json": "{"}, "JSON that is none"),
         ({"a.js": "require('./b')", "b.js": "console.log(module.parent)"}, "uses module"),
+        ({**MODULES_HERE, "a.js": "import './b.js'", "b.js": "\nDate.now()"}, "Date.now, at line 2 of b.js"),
+        (
+            {**MODULES_HERE, "a.js": "import './b.js'\nimport('./b.js')", "b.js": ""},
+            "mentions import, at line 2",
+        ),
+        ({**MODULES_HERE, "a.js": "\nconsole.log(import.meta.url)"}, "mentions import, at line 2"),
+        (
+            {**MODULES_HERE, "a.js": "import './b.js'", "b.js": "/**/ import './c.js'"},
+            "mentions import, at line 1",
+        ),
+        ({**MODULES_HERE, "a.js": "import fs from 'node:fs'\nconsole.log(1)"}, "loads node:fs"),
+        ({**MODULES_HERE, "a.js": "import x from './b.cjs'\nconsole.log(x)", "b.cjs": ""}, "loads ./b.cjs"),
+        (
+            {**MODULES_HERE, "a.js": "import x from './%62.js'\n", "b.js": "export default 1"},
+            "loads ./%62.js",
+        ),
+        ({**MODULES_HERE, "a.js": "import { y } from './b.js'\n", "b.js": ""}, "does not fit together"),
+        ({**MODULES_HERE, "a.js": "import './b.js'\n", "b.js": "}"}, "is no module that node compiles"),
+        ({**MODULES_HERE, "a.js": "import './b'\n", "b.js": ""}, "loads ./b"),
         (
             {"a.js": "require('./in/b')", "in/b.js": "1", "in/package.json": '{"type":"module"}'},
             "loads ./in/b",
@@ -135,6 +179,16 @@ def test_they_are_loaded_as_node_loads_them(name: str, tmp_path: Path, store: St
 )
 def test_what_is_impure_with_them(files: dict[str, str], why: str, tmp_path: Path, store: Store) -> None:
     assert why in run(laid(tmp_path, files), store).said
+
+
+@needs_node
+def test_a_file_that_was_not_there_is_another_name(tmp_path: Path, store: Store) -> None:
+    path = laid(tmp_path, {**MODULES_HERE, "a.js": "import { x } from './in/b.js'\nconsole.log(x)"})
+    assert "impure: loads ./in/b.js" in run(path, store).said
+    laid(tmp_path, {"in/b.js": "export const x = 1"})
+    assert run(path, store).said.startswith("miss")
+    (tmp_path / "in" / "package.json").write_text("{}")  # and now it is no module
+    assert run(path, store).said == "impure, as is known: loads ./in/b.js"
 
 
 @needs_node

@@ -75,10 +75,15 @@ def test_what_is_no_longer_kept_is_no_longer_a_hit(tmp_path: Path, store: Store)
     assert printed(held, path) is None
 
 
-def test_another_file_of_a_script_is_seen_at_once(tmp_path: Path, store: Store) -> None:
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.js", "require('./b.js')"), ("a.mjs", "import './b.js'"), ("a.mjs", "export * from './b.js'")],
+)
+def test_another_file_of_a_script_is_seen_at_once(name: str, text: str, tmp_path: Path, store: Store) -> None:
     assert NODE is not None
-    path, other, held = tmp_path / "a.js", tmp_path / "b.js", Held(store, NODE, BARE)
-    path.write_text("require('./b')")
+    path, other, held = tmp_path / name, tmp_path / "b.js", Held(store, NODE, BARE)
+    (tmp_path / "package.json").write_text('{"type": "module"}' if name == "a.mjs" else "{}")
+    path.write_text(text)
     other.write_text("1")
     keep(store, path, "one")
     assert printed(held, path) == "one"

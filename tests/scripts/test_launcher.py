@@ -221,6 +221,11 @@ def test_what_may_load_another_file_is_handed_over(
     (tmp_path / "b.js").touch()
     assert keep(store, path, "two files\n", program=program)
     assert said(program, path, cache=cache) == ASKED
+    module = tmp_path / "a.mjs"
+    module.write_text("import './b.mjs'\nconsole.log(1)")
+    (tmp_path / "b.mjs").touch()
+    assert keep(store, module, "two files\n", program=program)
+    assert said(program, module, cache=cache) == ASKED
     path.write_text("if (require.main === module) console.log(1)")
     assert keep(store, path, "one file\n")
     assert said(program, path, cache=cache) == b"one file\n"

@@ -25,12 +25,15 @@ def add_to(app: typer.Typer) -> None:
 
 
 def run(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A .js, .mjs, .cjs, .ts or .py file.")],
+    script: Annotated[
+        str,
+        typer.Argument(metavar="SCRIPT", help="A .js, .mjs, .cjs, .ts or .py file, or another for --engine."),
+    ],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[ARGUMENTS]", help="What the script is given.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(metavar="PROGRAM", help="The node or python3 to run it with; default: of PATH.")
+        str, typer.Option(metavar="PROGRAM", help="Run it with this; default: node, or python3, of PATH.")
     ] = "",
     explain: Annotated[
         bool, typer.Option("--explain", help="Say on standard error: hit, miss or impure, and why.")
@@ -42,11 +45,13 @@ def run(
     from trisplit.cli.quick import keep_seals, show, surroundings
     from trisplit.scripts.engines.identity import find
     from trisplit.scripts.engines.reference import end_as
-    from trisplit.scripts.script import read_script
+    from trisplit.scripts.script import FOR_OTHERS, read_script
 
     if verify and no_cache:
         raise RequestProblem("--verify and --no-cache exclude each other", fix="leave one out")
     read = read_script(script)
+    if script.endswith(tuple(FOR_OTHERS)) and not engine:
+        raise RequestProblem(read.unclear, fix="name a program that does: --engine bun")
     command = find(engine or ("python3" if read.language == "python" else "node"))
     store, why = (None, "--no-cache") if no_cache else _store()
     try:

@@ -1,4 +1,4 @@
-"""What a CommonJS script loads besides itself: files it names by relative paths, and what those load."""
+"""What a script loads besides itself: files it names by relative paths, and what those load."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trisplit.scripts.script import Script, is_text, kind_around
+from trisplit.scripts.script import EXTENSIONS, Script, is_text, kind_around
 
 MOST_PARTS = 256
 
 _REQUIRE = re.compile(rb"""\brequire\s*\(\s*(['"])(\.{1,2}/[^'"\\\n]*)\1\s*\)""")
 _TRIED = ("", ".js", ".json")  # .node is tried next; what it would find is not ours to run
+
+# Declarations that stand alone in their lines, without attributes. What stands in a text or comment and looks
+# like one does no harm: it is looked up, and nothing asks for it.
+_NAMES = rb"(?:[\w$\s{},*]*?[\s}*]from\s*)?"
+_FROM = rb"""(['"])([^'"\\\n]*)\1[ \t\r]*(?:;|$)"""
+_IMPORT = re.compile(rb"(?:^|(?<=;))[ \t]*import(?![\w$])\s*" + _NAMES + _FROM, re.M)
+_EXPORT = re.compile(rb"(?:^|(?<=;))[ \t]*export(?![\w$])\s*" + _NAMES + _FROM, re.M)
+# Of which a URL and a path are the same.
+_PLAIN = re.compile(r"\.{1,2}(/[A-Za-z0-9_.@+~$-]+)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,11 @@ class Part:
         """Whether it is data."""
         return self.path.suffix == ".json"
 
+    @property
+    def is_typed(self) -> bool:
+        """Whether it is TypeScript."""
+        return self.path.suffix in EXTENSIONS and EXTENSIONS[self.path.suffix][0] == "typescript"
+
 
 def closure(script: Script) -> tuple[Part, ...]:
     """The script and everything it may load by a path that stands in it, each file once.
@@ -38,13 +52,15 @@ def closure(script: Script) -> tuple[Part, ...]:
     """
     sources: dict[Path, bytes] = {script.path: script.source}
     found: dict[Path, dict[str, Path]] = {}
-    if script.language != "javascript" or script.kind != "commonjs":
+    if script.language != "javascript" and script.kind != "module":
         return (Part(script.path, script.source),)
+    words = _imported if script.kind == "module" else _required
+    resolved = _resolved_as_module if script.kind == "module" else _resolved
     while waiting := [path for path in sources if path not in found]:
         for path in waiting:
             found[path] = {}
-            for word in _words(path, sources[path]):
-                target = _resolved(path.parent, word)
+            for word in words(path, sources[path]):
+                target = resolved(path.parent, word)
                 if target is None or (target not in sources and len(sources) >= MOST_PARTS):
                     continue
                 if target not in sources:
@@ -59,11 +75,24 @@ def closure(script: Script) -> tuple[Part, ...]:
 
 def may_load(source: bytes) -> bool:
     """Whether a script of these bytes might load another file; whether that is there is not looked up."""
-    return _REQUIRE.search(source) is not None
+    return any(kind.search(source) for kind in (_REQUIRE, _IMPORT, _EXPORT))
 
 
-def _words(path: Path, source: bytes) -> Iterator[str]:
-    if path.suffix == ".json":
+def without_imports(source: bytes) -> bytes:
+    """A module's text with spaces for its declarations of imports."""
+    return _IMPORT.sub(lambda found: re.sub(rb"[^\n]", b" ", found[0]), source)
+
+
+def _imported(_path: Path, source: bytes) -> Iterator[str]:
+    for kind in (_IMPORT, _EXPORT):
+        for match in kind.finditer(source):
+            word = match[2].decode(errors="replace")
+            if _PLAIN.fullmatch(word):
+                yield word
+
+
+def _required(_path: Path, source: bytes) -> Iterator[str]:
+    if _path.suffix == ".json":
         return
     for match in _REQUIRE.finditer(source):
         try:
@@ -87,6 +116,23 @@ def _resolved(folder: Path, word: str) -> Path | None:
                 return real
             return real if runs and real.suffix == ".js" and kind_around(real) == ("commonjs", "") else None
     return None
+
+
+def _resolved_as_module(folder: Path, word: str) -> Path | None:
+    """The same of an import, which says the whole name; None where that is no module of ours to run."""
+    path = Path(os.path.normpath(folder / word))
+    if word.endswith(("/.", "/..")) or not path.is_file():
+        return None
+    real = path.resolve()
+    language, kind = EXTENSIONS.get(real.suffix, ("", ""))
+    if (
+        not is_text(real)
+        or real.suffix != path.suffix
+        or "node_modules" in real.parts
+        or language == "python"
+    ):
+        return None
+    return real if language and (kind or kind_around(real)[0]) == "module" else None
 
 
 def _read(path: Path) -> bytes:

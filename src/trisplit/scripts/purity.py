@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trisplit.scripts.closure import Part
+from trisplit.scripts.closure import Part, without_imports
 from trisplit.scripts.script import Script
 
 # Variables that change what node prints, or which libraries any program loads.
@@ -45,17 +45,19 @@ def impure_at_sight(script: Script, parts: Sequence[Part], around: Surroundings)
     if around.limits:
         return f"a limit is set on {', '.join(around.limits)}: the engine might meet it"
     for part in parts:
-        if not part.is_json and (why := _impure_text(part)):
+        if not part.is_json and (why := _impure_text(part, is_module=script.kind == "module")):
             return why if part.path == script.path else f"{why} ({part.path.name})"
     return ""
 
 
-def _impure_text(part: Part) -> str:
+def _impure_text(part: Part, *, is_module: bool) -> str:
     text = part.source.decode(errors="replace")
     if "node_modules" in part.path.parts:
         return "lies in node_modules"
-    if "import" in text:
-        return f"mentions import, at line {_line(text, text.index('import'))}: what it loads is not looked up"
+    rest = without_imports(part.source).decode(errors="replace") if is_module else text
+    if "import" in rest:
+        line = _line(rest, rest.index("import"))
+        return f"mentions import, at line {line}: only plain declarations of modules are looked up"
     if through_super := _THROUGH_SUPER.search(text):
         line = _line(text, through_super.start())
         return f"uses super for more than calls, at line {line}: it could write past what guards the globals"

@@ -23,6 +23,8 @@ EXTENSIONS: dict[str, tuple[Language, Kind]] = {
     ".mts": ("typescript", "module"),
     ".py": ("python", ""),
 }
+# JSX, which node does not run at all; other engines do.
+FOR_OTHERS: dict[str, Language] = {".jsx": "javascript", ".tsx": "typescript"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +42,9 @@ class Script:
 def read_script(named: str) -> Script:
     """The script at a path. RequestProblem when it cannot be read, UnknownName for another extension."""
     extension = os.path.splitext(named)[1]
-    if extension not in EXTENSIONS:
-        raise UnknownName("kind of script", extension or named, EXTENSIONS)
-    language, kind = EXTENSIONS[extension]
+    if extension not in EXTENSIONS and extension not in FOR_OTHERS:
+        raise UnknownName("kind of script", extension or named, [*EXTENSIONS, *FOR_OTHERS])
+    language, kind = EXTENSIONS.get(extension) or (FOR_OTHERS[extension], "")
     try:
         path = Path(named).resolve(strict=True)
         source = path.read_bytes()
@@ -50,7 +52,9 @@ def read_script(named: str) -> Script:
         what = f"{named} cannot be read: {error.strerror or error}"
         raise RequestProblem(what, fix="name a script that is there") from error
     unclear = ""
-    if not is_text(path):
+    if extension in FOR_OTHERS:
+        unclear = f"node runs no {extension}"
+    elif not is_text(path):
         unclear = "lies where names are no text"
     elif path.suffix != extension:
         unclear = f"is a link to {path.name}, which has another extension"

@@ -73,10 +73,11 @@ function memoryTaken() {
   }
 }
 
-// What node warns of, a run would show; of the two doors that are used above only we are warned.
+// What node warns of, a run would show; of the three doors that we use only we are warned.
 process.removeAllListeners('warning');
 process.on('warning', (warning) => {
-  const ours = warning.name === 'internal/test/binding' || apply(stringStartsWith, warning.message, ['stripType']);
+  const ours = warning.name === 'internal/test/binding' || apply(stringStartsWith, warning.message, ['stripType']) ||
+    apply(stringStartsWith, warning.message, ['VM Modules']);
   if (!ours) end('makes node warn');
 });
 
@@ -88,17 +89,12 @@ setPrepareStackTraceCallback((_, error, trace) => {
   if (!stackWanted) end(doing || 'reads the text of a stack');
   for (let i = 0; i < trace.length; i++) {
     const file = trace[i].getFileName();
-    if (stringStartsWithData(file)) return `line ${trace[i].getLineNumber()}`;
     for (let k = 0; k < parts.length; k++) {
       if (file === parts[k].path) return `line ${trace[i].getLineNumber()}${k === 0 ? '' : ` of ${parts[k].name}`}`;
     }
   }
   return '';
 });
-
-function stringStartsWithData(name) {
-  return typeof name === 'string' && apply(stringStartsWith, name, ['data:']);
-}
 
 let ended = false;
 
@@ -413,10 +409,11 @@ for (let i = 0, at = newline + 1; i < asked.parts.length; i++) {
   setPrototypeOf(part.names, null);
   at += part.bytes;
 }
-if (asked.typescript) {
+for (let i = 0; i < parts.length; i++) {
+  if (!parts[i].typed) continue;
   doing = 'is no TypeScript that node runs';
   try {
-    parts[0].source = Module.stripTypeScriptTypes(parts[0].source);
+    parts[i].source = Module.stripTypeScriptTypes(parts[i].source);
   } catch {
     end(doing);
   }
@@ -424,9 +421,6 @@ if (asked.typescript) {
 }
 
 const compile = vm.compileFunction;
-const load = (url) => import(url);
-const source = parts[0].source;
-const url = asked.kind === 'module' ? `data:text/javascript;base64,${Buffer.from(source).toString('base64')}` : '';
 
 function closeTheWorld() {
   defineProperty(globalThis, INSPECT, { get: () => end('prints the global object'), configurable: true });
@@ -473,7 +467,7 @@ function exportsOf(number) {
     if (!before.ended) end('loads in a circle, of which node may warn');
     return before.exports;
   }
-  return run(number, parts[number], number === 0 ? source : parts[number].source);
+  return run(number, parts[number], parts[number].source);
 }
 
 function run(number, part, text) {
@@ -514,11 +508,32 @@ function parsed(text) {
   }
 }
 
-if (url) {
-  // An empty module first: node's loader wants globals of its own when it starts.
-  load('data:text/javascript,').then(() => {
+// Modules are linked before the world is closed, for until they are evaluated none of their text runs.
+function linked() {
+  const modules = [];
+  doing = 'is no module that node compiles';
+  for (let i = 0; i < parts.length; i++) {
+    try {
+      modules.push(new vm.SourceTextModule(parts[i].source, { identifier: parts[i].path }));
+    } catch {
+      end(doing);
+    }
+  }
+  doing = 'does not fit together';
+  const link = (word, by, { attributes }) => {
+    const number = parts[modules.indexOf(by)].names[word];
+    if (number === undefined) end(`loads ${word}`);
+    if (ownKeys(attributes).length) end('loads with attributes');
+    return modules[number];
+  };
+  return modules[0].link(link).then(() => modules[0], () => end(doing));
+}
+
+if (asked.kind === 'module') {
+  linked().then((main) => {
+    doing = '';
     closeTheWorld();
-    load(url).then(() => { finished = true; });
+    main.evaluate().then(() => { finished = true; });
   });
 } else {
   closeTheWorld();

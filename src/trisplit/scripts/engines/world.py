@@ -36,7 +36,7 @@ _RULES = [Path(__file__).parent.with_name(f"{name}.py") for name in ("closure", 
 _CONFINED = f"""set -e
 ulimit -S -s {STACK_BYTES >> 10}; ulimit -S -c 0; ulimit -S -f 0; ulimit -S -t {int(WITHIN_S) + 1}
 exec "$@" """
-_FLAGS = ("--expose-internals", "--disallow-code-generation-from-strings")
+_FLAGS = ("--expose-internals", "--experimental-vm-modules", "--disallow-code-generation-from-strings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,13 +220,13 @@ def _asked(script: Script, parts: Sequence[Part], around: Surroundings, fd: int)
                 "folder": str(part.path.parent),
                 "name": part.path.name,
                 "json": part.is_json,
+                "typed": part.is_typed,
                 "bytes": len(part.source),
                 "names": dict(part.names),
             }
             for part in parts
         ],
         "kind": script.kind,
-        "typescript": script.language == "typescript",
         "most_bytes": MOST_OUTPUT,
         "stdout_is_terminal": around.stdout_is_terminal,
         "stderr_is_terminal": around.stderr_is_terminal,
