@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,8 +54,10 @@ def closure(script: Script) -> tuple[Part, ...]:
     found: dict[Path, dict[str, Path]] = {}
     if script.language != "javascript" and script.kind != "module":
         return (Part(script.path, script.source),)
-    words = _imported if script.kind == "module" else _required
-    resolved = _resolved_as_module if script.kind == "module" else _resolved
+    words: Callable[[Path, bytes], Iterator[str]] = _required
+    resolved = _resolved
+    if script.kind == "module":
+        words, resolved = _imported, _resolved_as_module
     while waiting := [path for path in sources if path not in found]:
         for path in waiting:
             found[path] = {}
@@ -83,7 +85,7 @@ def without_imports(source: bytes) -> bytes:
     return _IMPORT.sub(lambda found: re.sub(rb"[^\n]", b" ", found[0]), source)
 
 
-def _imported(_path: Path, source: bytes) -> Iterator[str]:
+def _imported(_: Path, source: bytes) -> Iterator[str]:
     for kind in (_IMPORT, _EXPORT):
         for match in kind.finditer(source):
             word = match[2].decode(errors="replace")
@@ -91,8 +93,8 @@ def _imported(_path: Path, source: bytes) -> Iterator[str]:
                 yield word
 
 
-def _required(_path: Path, source: bytes) -> Iterator[str]:
-    if _path.suffix == ".json":
+def _required(path: Path, source: bytes) -> Iterator[str]:
+    if path.suffix == ".json":
         return
     for match in _REQUIRE.finditer(source):
         try:
