@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import accumulate
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import IO, Final
 import numpy as np
 
 from trisplit.compress.reading import Report, silent, told
+from trisplit.compress.rows import abreast
 from trisplit.errors import CheckpointProblem
 from trisplit.models.config import layer_stages
 from trisplit.models.model import Model, context_for
@@ -102,14 +101,8 @@ class Stream:
 
         Passages do not wait for one another as the threads of one product do.
         """
-        with ThreadPoolExecutor(self._threads) as pool:
-            ahead: deque[Future[tuple[Floats, dict[str, Floats]]]] = deque()
-            for passage in range(len(self)):
-                ahead.append(pool.submit(watched.run, {"x": self.residual(passage)}))
-                if len(ahead) > self._threads:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+        given = ({"x": self.residual(passage)} for passage in range(len(self)))
+        yield from abreast(watched.run, given, self._threads)
 
     def residual(self, passage: int) -> Floats:
         """The residuals of one passage where the stream stands, [rows, hidden]."""

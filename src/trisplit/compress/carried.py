@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ from trisplit.compress.calibrate import drafted
 from trisplit.compress.methods.ffn import Fit, Neurons, Refit, refit, same_stream
 from trisplit.compress.moments import UNREADABLE, held_out
 from trisplit.compress.reading import Report, silent, told
+from trisplit.compress.rows import Rows, abreast
 from trisplit.compress.spectra import Doubles
 from trisplit.compress.study import Study, down_of
 from trisplit.models.config import layer_stages
@@ -79,8 +80,8 @@ def carried(
 ) -> Iterator[Refit]:
     """The downs of all layers at these widths, in order; those that were kept, or all made now.
 
-    Both streams of these passages are in memory. Problems as of loading the model. Not for families with a
-    norm after the FFN.
+    In memory are a layer, its sums and a few passages. Problems as of loading the model. Not for families
+    with a norm after the FFN.
     """
     kept = [path.kept(width) for path, width in zip(found.paths, widths)]
     file = found.moments.folder / f"carried-{_whose(kept, passages)}.npz"
@@ -117,17 +118,17 @@ def _made(
     report: Report,
 ) -> Iterator[Floats]:
     """The downs, [hidden, kept] in f32."""
-    model = found.anatomy.decoder()
-    streams, apart = _Streams(model, passages, threads), held_out(len(passages))
-    for layer, own in told(enumerate(kept), "refitting layers", len(kept), report):
-        down = down_of(found.anatomy, layer)
-        train, held = (_Sums.nothing(len(down), len(own)) for _ in range(2))
-        for number, (h, wanted) in enumerate(streams.through(layer, own)):
-            (held if number in apart else train).add(h[_LOUD:], wanted[_LOUD:])
-        dense = same_stream(down, found.moments.of(layer).train)
-        best = _pooled(train.fit(), (held if held.rows else train).fit(), dense.of(own))
-        streams.leave(best.down)
-        yield best.down.astype(np.float32)
+    apart = held_out(len(passages))
+    with closing(_Streams(found.anatomy.decoder(), passages, threads)) as streams:
+        for layer, own in told(enumerate(kept), "refitting layers", len(kept), report):
+            down = down_of(found.anatomy, layer)
+            train, held = (_Sums.nothing(len(down), len(own)) for _ in range(2))
+            for number, (h, wanted) in enumerate(streams.through(layer, own)):
+                (held if number in apart else train).add(h[_LOUD:], wanted[_LOUD:])
+            dense = same_stream(down, found.moments.of(layer).train)
+            best = _pooled(train.fit(), (held if held.rows else train).fit(), dense.of(own))
+            streams.leave(best.down)
+            yield best.down.astype(np.float32)
 
 
 def _pooled(own: Fit, judge: Fit, dense: Fit) -> Refit:
@@ -138,16 +139,19 @@ def _pooled(own: Fit, judge: Fit, dense: Fit) -> Refit:
 
 
 class _Streams:
-    """The residuals of the passages before a layer, of the dense model and of the narrower one."""
+    """The residuals of the passages before a layer, of the dense model and of the narrower one, in files."""
 
     def __init__(self, model: Model, passages: Sequence[Sequence[int]], threads: int) -> None:
         self._model, self._threads = model, threads
-        self._longest = max(map(len, passages))
+        self._lengths = [len(ids) for ids in passages]
+        self._dense, self._narrow = (Rows(self._lengths, model.config.hidden) for _ in range(2))
+        self._given: Rows | None = None
         files = list(model.files(model.stages[:1], "f32"))
         embed = Tracks(StageSession(model.config, files, context=1, threads=1))
-        self._dense = [embed.run({"ids": np.array(ids)}, 0).copy() for ids in passages]
-        self._narrow = [x.copy() for x in self._dense]
-        self._given: list[Floats] = []
+        for number, ids in enumerate(passages):
+            x = embed.run({"ids": np.array(ids)}, 0)
+            self._dense.write(number, x)
+            self._narrow.write(number, x)
 
     def through(self, layer: int, kept: Neurons) -> Iterator[tuple[Floats, Floats]]:
         """Of every passage what the kept neurons give on the narrower stream, and what is wanted of down.
@@ -156,28 +160,36 @@ class _Streams:
         """
         config, stages = self._model.config, layer_stages(range(layer, layer + 1))
         whole, attention, gate_up = (
-            Watched(config, list(self._model.files(some, "f32")), longest=self._longest, threads=1)
+            Watched(config, list(self._model.files(some, "f32")), longest=max(self._lengths), threads=1)
             for some in (stages, stages[:1], stages[1:2])
         )
         (down,) = self._model.files(stages[2:], "f32")
         bias = arrays_of(down).get("down.bias", np.zeros(config.hidden, np.float32))
 
-        def run(number: int) -> tuple[Floats, Floats, Floats, Floats]:
-            after, _ = whole.run({"x": self._dense[number]})
-            left, _ = attention.run({"x": self._narrow[number]})
-            before = left[:, -config.hidden :] + bias
-            read = {"x": self._narrow[number]} if config.parallel else {"r": left}
-            h, _ = gate_up.run(read)
-            return after, before, np.ascontiguousarray(h[:, kept]), after - before
+        def run(both: tuple[Floats, Floats]) -> tuple[Floats, Floats, Floats]:
+            dense, narrow = both
+            after, _ = whole.run({"x": dense})
+            left, _ = attention.run({"x": narrow})
+            h, _ = gate_up.run({"x": narrow} if config.parallel else {"r": left})
+            return after, left[:, -config.hidden :] + bias, np.ascontiguousarray(h[:, kept])
 
-        self._given = []
-        with ThreadPoolExecutor(self._threads) as pool:
-            for number, (after, before, h, wanted) in enumerate(pool.map(run, range(len(self._dense)))):
-                self._dense[number], self._narrow[number] = after, before
-                self._given.append(h)
-                yield h, wanted
+        self._given = Rows(self._lengths, len(kept))
+        residuals = ((self._dense.read(n), self._narrow.read(n)) for n in range(len(self._lengths)))
+        for number, (after, before, h) in enumerate(abreast(run, residuals, self._threads)):
+            self._dense.write(number, after)
+            self._narrow.write(number, before)
+            self._given.write(number, h)
+            yield h, after - before
 
     def leave(self, down: Doubles) -> None:
         """Ends the layer: its new down, [hidden, kept], adds to the narrower stream."""
+        assert self._given is not None  # `through` was taken to its end
         matrix = down.T.astype(np.float32)
-        self._narrow = [before + h @ matrix for before, h in zip(self._narrow, self._given)]
+        for number in range(len(self._lengths)):
+            self._narrow.write(number, self._narrow.read(number) + self._given.read(number) @ matrix)
+        self._given.close()
+
+    def close(self) -> None:
+        """Gives the disk back."""
+        self._dense.close()
+        self._narrow.close()
