@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from typing import NoReturn
 
 import typer
 
@@ -142,17 +143,17 @@ def main() -> None:
         # A callback of the socket library may take the interrupt for its own and end a link instead.
         if ctrl_c.pressed_s is not None:
             sys.exit(130)
-        if isinstance(error, OSError):  # what we print cannot be written
-            what = f"cannot write the answer: {error.strerror or error}"
-            error = RequestProblem(what, fix="make room for it")
-        if not isinstance(error, Problem):
+        if not isinstance(error, (Problem, OSError)):
             raise
-        _tell(error)
-        sys.exit(error.exit_code)
+        end_with(error)
 
 
-def _tell(problem: Problem) -> None:
-    """Two lines on standard error, after whatever of the answer there was."""
+def end_with(error: Problem | OSError) -> NoReturn:
+    """Two lines on standard error, after whatever of the answer there was, and the exit code."""
+    if isinstance(error, OSError):  # what we print cannot be written
+        what = f"cannot write the answer: {error.strerror or error}"
+        error = RequestProblem(what, fix="make room for it")
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    print(f"error: {problem.what}\n  fix: {problem.fix}", file=sys.stderr)
+    print(f"error: {error.what}\n  fix: {error.fix}", file=sys.stderr)
+    sys.exit(error.exit_code)

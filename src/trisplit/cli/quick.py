@@ -1,4 +1,4 @@
-"""The short way of `trisplit run SCRIPT`: a hit is printed before what only a run needs is loaded."""
+"""The short way of `trisplit run SCRIPT`: without what a command line needs to be parsed."""
 
 from __future__ import annotations
 
@@ -14,34 +14,50 @@ from trisplit.cache.store import Store, open_store
 from trisplit.errors import Problem
 from trisplit.scripts import runner, sealing
 from trisplit.scripts.engines.identity import find
+from trisplit.scripts.engines.reference import end_as
 from trisplit.scripts.purity import Surroundings
 from trisplit.scripts.runner import Answer
-from trisplit.scripts.script import Script, read_script
+from trisplit.scripts.script import FOR_OTHERS, Script, read_script
 from trisplit.scripts.sealing import LAUNCHER, PYTHON
 
 
-def printed(words: Sequence[str]) -> bool:
-    """Whether these words after `run` name a script whose output is kept; then it has been printed.
+def answered(words: Sequence[str]) -> int | None:
+    """Runs the script that these words after `run` name, as `trisplit run` would; its exit code.
 
-    Anything else, options, problems, what has to run, is left to the long way, and has had no effect.
+    None, and nothing was done, where it is for the long way: options, another language, any problem.
     """
     if not words or words[0].startswith("-") or not _streams_are_open():
-        return False
+        return None
     try:
         script = read_script(words[0])
-        if script.language == "python":
-            return False
-        with open_store() as store:
-            command = find("node")
-            watch = Stopwatch.of_process()  # the start of Python is what such a hit mostly is
-            answer = runner.recalled(script, words[1:], command, store, surroundings(), watch)
-            if answer is None:
-                return False
-            show(answer)
-            keep_seals(store, script, command)
+        if script.language == "python" or script.path.suffix in FOR_OTHERS:
+            return None
+        store, command, around = open_store(), find("node"), surroundings()
     except Problem:
-        return False
-    return True
+        return None
+    with store:
+        watch = Stopwatch.of_process()  # the start of Python is what such a hit mostly is
+        try:
+            answer = runner.recalled(script, words[1:], command, store, around, watch)
+        except Problem:
+            return None
+        answer = answer or ask(store, script, words[1:], command, around)
+        answer = answer or runner.run(script, words[1:], command, store, around)
+        show(answer)
+        if answer.said.startswith(("hit", "miss")):
+            keep_seals(store, script, command)
+    end_as(answer.exit_code)
+    return answer.exit_code
+
+
+def ask(
+    store: Store, script: Script, arguments: Sequence[str], command: str, around: Surroundings
+) -> Answer | None:
+    """What a resident answers, if there is one; it has nodes that were started ahead."""
+    from trisplit.scripts.asking import SOCKET, asked, find_resident
+
+    resident = find_resident(store) if (store.folder / SOCKET).exists() else None
+    return None if resident is None else asked(resident, script, arguments, command, around)
 
 
 def keep_seals(store: Store, script: Script, command: str) -> None:

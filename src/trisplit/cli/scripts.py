@@ -10,11 +10,7 @@ import typer
 from trisplit.errors import Problem, RequestProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trisplit.cache.store import Store
-    from trisplit.scripts.runner import Answer
-    from trisplit.scripts.script import Script
 
 PASSED_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -42,7 +38,7 @@ def run(
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Run it as ever; keep nothing.")] = False,
 ) -> None:
     """Run a script, or print what it printed before when it can print nothing else."""
-    from trisplit.cli.quick import keep_seals, show, surroundings
+    from trisplit.cli.quick import ask, keep_seals, show, surroundings
     from trisplit.scripts.engines.identity import find
     from trisplit.scripts.engines.reference import end_as
     from trisplit.scripts.script import FOR_OTHERS, read_script
@@ -60,9 +56,10 @@ def run(
         if store is None:
             answer = runner.without_store(read, arguments or (), command, f"not kept: {why}")
         else:
-            found = None if verify or engine else _asked(store, read, arguments or (), command)
+            around = surroundings()
+            found = None if verify or engine else ask(store, read, arguments or (), command, around)
             answer = found or (runner.verify if verify else runner.run)(
-                read, arguments or (), command, store, surroundings()
+                read, arguments or (), command, store, around
             )
         show(answer)
         if store is not None and not engine and answer.said.startswith(("hit", "miss")):
@@ -74,15 +71,6 @@ def run(
         print(f"trisplit: {answer.said}", file=sys.stderr)
     end_as(answer.exit_code)
     raise typer.Exit(answer.exit_code)
-
-
-def _asked(store: Store, script: Script, arguments: Sequence[str], command: str) -> Answer | None:
-    """What a resident answers, if there is one; it has nodes that were started ahead."""
-    from trisplit.cli.quick import surroundings
-    from trisplit.scripts.asking import asked, find_resident
-
-    resident = find_resident(store)
-    return None if resident is None else asked(resident, script, arguments, command, surroundings())
 
 
 def _store() -> tuple[Store | None, str]:
