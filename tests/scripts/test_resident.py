@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +20,11 @@ from trisplit.cache.entry import Entry, Frame
 from trisplit.cache.key import Key
 from trisplit.cache.store import Store, open_store
 from trisplit.errors import RequestProblem
-from trisplit.scripts import asking, sealing
+from trisplit.scripts import asking, runner, sealing
 from trisplit.scripts.asking import SOCKET, Resident, find_resident
 from trisplit.scripts.purity import Surroundings
 from trisplit.scripts.resident import reside
+from trisplit.scripts.script import read_script
 
 pytestmark = needs_node
 BARE = Surroundings(environment={"PATH": os.environ["PATH"]})
@@ -39,7 +41,7 @@ def started(store: Store) -> Iterator[Callable[..., Resident]]:
     """Starts a resident here, in a thread, and gives a connection to it that was greeted."""
     threads = []
 
-    def start(**how: float) -> Resident:
+    def start(**how: Any) -> Resident:
         thread = threading.Thread(target=reside, args=(store,), kwargs=how)
         thread.start()
         threads.append(thread)
@@ -128,6 +130,26 @@ def test_hits_are_run_again_out_of_sight(
         store.put(Key(kept.said.removeprefix("miss: now kept as ")), false)
         wait_for(lambda: resident.ask(str(path)) is None)  # it was caught
         wait_for(lambda: resident.status().mismatches == 1)
+
+
+def test_hits_that_others_answered_are_run_again_too(
+    tmp_path: Path, store: Store, started: Callable[..., Resident]
+) -> None:
+    assert NODE is not None
+    path = tmp_path / "a.js"
+    path.write_text("console.log('true')")
+    script = read_script(str(path))
+    runner.run(script, ("x",), NODE, store, BARE)
+    with started(verify_rate=1.0, own=(NODE, BARE)) as resident:
+        answer = runner.run(script, ("x",), NODE, store, BARE)
+        assert answer.said.startswith("hit")
+        wait_for(lambda: resident.status().verified == 1)
+        store.put(
+            Key(answer.said.removeprefix("hit: ")), Entry(frames=(Frame(1, b"false\n"),), surface="script")
+        )
+        assert runner.run(script, ("x",), NODE, store, BARE).frames == (Frame(1, b"false\n"),)
+        wait_for(lambda: resident.status().mismatches == 1)
+        assert "impure" in runner.run(script, ("x",), NODE, store, BARE).said
 
 
 def test_nonsense_ends_one_connection_and_no_other(store: Store, started: Callable[..., Resident]) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from trisplit.cli.options import AsJson
 from trisplit.cli.printing import print_result
-from trisplit.errors import RequestProblem
+from trisplit.errors import Problem, RequestProblem
 
 if TYPE_CHECKING:
     from trisplit.cache.store import Store
@@ -60,10 +60,15 @@ def start(idle: Idle = 900.0, verify_rate: VerifyRate = 0.01) -> None:
 def serve(idle: Idle = 900.0, verify_rate: VerifyRate = 0.01) -> None:
     """Be one, until stopped."""
     from trisplit.cache.store import open_store
+    from trisplit.cli.quick import surroundings
+    from trisplit.scripts.engines.identity import find
     from trisplit.scripts.resident import reside
 
+    own = None
+    with contextlib.suppress(Problem):  # where no node is, others answer no hits either
+        own = find("node"), surroundings()
     with open_store() as store:
-        reside(store, idle_s=idle, verify_rate=verify_rate)
+        reside(store, idle_s=idle, verify_rate=verify_rate, own=own)
 
 
 @app.command("stop")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from trisplit.cache import ledger
 from trisplit.cache.key import Key
 from trisplit.cache.store import Store
 from trisplit.errors import Problem, RequestProblem
@@ -33,13 +34,14 @@ from trisplit.scripts.asking import (
     is_ours,
     place_in,
 )
+from trisplit.scripts.following import Followed
 from trisplit.scripts.held import Held
 from trisplit.scripts.pool import Pool
 from trisplit.scripts.purity import Surroundings
 from trisplit.scripts.recheck import RATE, recheck
 from trisplit.scripts.rereading import Reader
 from trisplit.scripts.runner import Tried, tried
-from trisplit.scripts.script import Script
+from trisplit.scripts.script import Script, read_script
 
 IDLE_S = 900.0
 LOOKS_EACH_S = 1.0
@@ -62,14 +64,19 @@ class _Recheck:
     key: Key
     script: Script
     arguments: tuple[str, ...]
-    greeting: Greeting
+    command: str
+    around: Surroundings
+    folder: Path
 
 
 class Residence:
     """What all connections share: the store, nodes that wait, hits to be run again, counts."""
 
-    def __init__(self, store: Store, *, verify_rate: float = RATE) -> None:
+    def __init__(
+        self, store: Store, *, verify_rate: float = RATE, own: tuple[str, Surroundings] | None = None
+    ) -> None:
         self.store, self.pool, self.counts = store, Pool(), _Counts()
+        self._own, self._followed = own, Followed(store.folder / ledger.FILE)
         self.stopped = threading.Event()
         self.asked_at_s = time.monotonic()
         self._began_s, self._verify_rate = int(time.time()), verify_rate
@@ -99,8 +106,22 @@ class Residence:
     def drawn(self, key: Key | None, script: Script, arguments: tuple[str, ...], greeting: Greeting) -> None:
         """Has one hit in a hundred, or as many as wanted, run again when there is time."""
         if key is not None and random.random() < self._verify_rate:
-            with contextlib.suppress(queue.Full):
-                self._rechecks.put_nowait(_Recheck(key, script, arguments, greeting))
+            around, folder = around_of(greeting), Path(greeting.folder)
+            self._put(_Recheck(key, script, arguments, greeting.command, around, folder))
+
+    def draw_of_others(self) -> None:
+        """The same of hits that the launcher or another process answered, in our own surroundings."""
+        if self._own is None or not self._verify_rate:
+            return
+        for hit in self._followed.hits():
+            if random.random() < self._verify_rate and (words := self._followed.words(hit.key)):
+                with contextlib.suppress(Problem):
+                    script = read_script(words[0])
+                    self._put(_Recheck(Key(hit.key), script, words[1:], *self._own, script.path.parent))
+
+    def _put(self, one: _Recheck) -> None:
+        with contextlib.suppress(queue.Full):
+            self._rechecks.put_nowait(one)
 
     def close(self) -> None:
         """Ends nodes that wait, and the check at work when it is done."""
@@ -114,15 +135,8 @@ class Residence:
 
     def _check(self) -> None:
         while (one := self._rechecks.get()) is not None:
-            verdict = recheck(
-                one.key,
-                one.script,
-                one.arguments,
-                one.greeting.command,
-                self.store,
-                around_of(one.greeting),
-                folder=Path(one.greeting.folder),
-            )
+            asked = (one.key, one.script, one.arguments, one.command)
+            verdict = recheck(*asked, self.store, one.around, folder=one.folder)
             self.counts.verified += verdict == "verified"
             self.counts.mismatches += verdict == "mismatch"
 
@@ -225,13 +239,20 @@ class Visit:
         return True
 
 
-def reside(store: Store, *, idle_s: float = IDLE_S, verify_rate: float = RATE) -> None:
+def reside(
+    store: Store,
+    *,
+    idle_s: float = IDLE_S,
+    verify_rate: float = RATE,
+    own: tuple[str, Surroundings] | None = None,
+) -> None:
     """Answers until it is stopped, nobody asked for `idle_s` seconds, or its own code is another.
 
+    `own`: a node and surroundings to run hits in again that others answered; without, only its own are.
     RequestProblem when there is a resident of this store already.
     """
     with _listening(store) as listener:
-        residence = Residence(store, verify_rate=verify_rate)
+        residence = Residence(store, verify_rate=verify_rate, own=own)
         visits: list[tuple[threading.Thread, Line]] = []
         try:
             while not residence.stopped.is_set() and time.monotonic() - residence.asked_at_s < idle_s:
@@ -248,6 +269,7 @@ def reside(store: Store, *, idle_s: float = IDLE_S, verify_rate: float = RATE) -
                     visits.append((thread, line))
                 if not residence.is_up_to_date():
                     break
+                residence.draw_of_others()
         finally:
             residence.stopped.set()
             for thread, line in visits:
