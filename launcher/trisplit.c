@@ -4,6 +4,7 @@
    know, which node this is and which rules hold, Python has put in a seal (scripts/sealing.py), which counts
    as long as every file named in it is as it was. Whatever is odd is handed over, before a byte is printed. */
 #define _GNU_SOURCE
+#include "asking.h"
 #include "sha256.h"
 
 #include <errno.h>
@@ -146,6 +147,12 @@ static int open_kept(const char *key, const char *suffix, int flags) {
     return openat(store, name, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 }
 
+static int is_kept(const char *key) {
+    char name[HEX_CHARS + 3];
+    snprintf(name, sizeof name, "%s.0", key);
+    return !faccessat(store, name, F_OK, AT_SYMLINK_NOFOLLOW);
+}
+
 static struct bytes whole_of_ours(const char *key, const char *suffix) {
     struct stat is;
     int fd = open_kept(key, suffix, O_RDONLY);
@@ -182,6 +189,7 @@ struct script {
     struct bytes source;
     const char *path; /* without links */
     const char *language, *kind;
+    int may_load; /* another file, which is part of a key that we do not make */
 };
 
 /* Whether a name, which begins with no dot, ends with an extension. */
@@ -263,7 +271,7 @@ static struct script read_script(const char *named) {
     need(has_extension(strrchr(script.path, '/') + 1, known[which].extension));
     need(is_plain_text(script.path) && !strstr(script.path, "/node_modules/"));
     script.source = whole(fd, &held);
-    need(!may_load(script.source));
+    script.may_load = may_load(script.source);
     script.language = known[which].language;
     script.kind = known[which].kind;
     return script;
@@ -422,12 +430,12 @@ static void name_it(const struct script *script, const struct seal *seal, char *
 }
 
 /* All of it; like node's console it does not mind if nobody listens. */
-static void print(struct bytes body) {
+static void print(int fd, struct bytes body) {
     signal(SIGPIPE, SIG_IGN);
     while (body.n) {
-        ssize_t n = write(1, body.at, body.n);
+        ssize_t n = write(fd, body.at, body.n);
         if (n < 0 && errno == EAGAIN) {
-            struct pollfd until = {.fd = 1, .events = POLLOUT};
+            struct pollfd until = {.fd = fd, .events = POLLOUT};
             poll(&until, 1, -1);
         } else if (n < 0 && errno != EINTR) {
             return;
@@ -479,6 +487,36 @@ static void count_use(const char *key, long long chance) {
     if (is.st_size < MOST_COUNTED_USES ? write(fd, "........", COUNTED_AT_ONCE) < 0 : futimens(fd, 0)) return;
 }
 
+/* Prints what a resident answers, if there is one and it does. */
+static void ask_resident(const char *named, char **arguments, const char *node) {
+    static char folder[PATH_MAX];
+    int to = find_resident(store, us);
+    if (to < 0 || !getcwd(folder, sizeof folder)) return;
+    char *path = *named == '/' ? joined(named, "") : joined(joined(folder, "/"), named);
+    struct packed greeting = {0}, question = {0};
+    pack_greeting(&greeting, folder, node, environ);
+    pack_ask(&question, path, arguments);
+    struct unpacked answer = asked(to, &greeting, &question);
+    if (!answer.at || take_list(&answer) != 3) return;
+    take_piece(&answer, 1); /* how it came to it */
+    uint32_t exit_code = take_number(&answer, 1), n = take_list(&answer);
+    struct unpacked frames = answer;
+    for (uint32_t i = 0; i < n && !answer.failed; i++) {
+        answer.failed |= take_list(&answer) != 2;
+        uint32_t fd = take_number(&answer, 1);
+        answer.failed |= fd != 1 && fd != 2;
+        take_piece(&answer, 0);
+    }
+    if (answer.failed || answer.at != answer.end || exit_code > 127) return;
+    for (uint32_t i = 0; i < n; i++) {
+        take_list(&frames);
+        int fd = (int)take_number(&frames, 1);
+        struct iovec data = take_piece(&frames, 0);
+        print(fd, (struct bytes){data.iov_base, data.iov_len});
+    }
+    _exit((int)exit_code);
+}
+
 int main(int argc, char **argv) {
     long long began_us = micros(CLOCK_MONOTONIC);
     struct stat is;
@@ -491,11 +529,16 @@ int main(int argc, char **argv) {
     struct script script = read_script(argv[2]);
     if (!script.kind) script.kind = kind_around(script.path);
     char key[HEX_CHARS + 1];
-    struct seal seal = read_seal(find_node());
+    const char *node = find_node();
+    struct seal seal = read_seal(node);
     name_it(&script, &seal, argv + 3, key);
+    if (script.may_load || !is_kept(key)) {
+        ask_resident(argv[2], argv + 3, node);
+        hand_over();
+    }
     struct kept kept = read_kept(key, "script");
     int ledger = open_ledger();
-    print(kept.body);
+    print(1, kept.body);
     put_down(ledger, key, &kept, began_us);
     count_use(key, began_us);
     return 0;

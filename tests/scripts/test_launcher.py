@@ -7,6 +7,7 @@ import os
 import pty
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,6 +21,8 @@ from tests.scripts.launching import ASKED, PLAIN, ROOT, environment, install, ke
 from tests.scripts.worlds import needs_node
 from trisplit.cache import ledger
 from trisplit.cache.store import Store, open_store
+from trisplit.scripts.asking import SOCKET, find_resident
+from trisplit.scripts.resident import reside
 
 pytestmark = needs_node
 
@@ -229,6 +232,45 @@ def test_what_may_load_another_file_is_handed_over(
     path.write_text("if (require.main === module) console.log(1)")
     assert keep(store, path, "one file\n")
     assert said(program, path, cache=cache) == b"one file\n"
+
+
+def test_what_is_not_kept_is_asked_of_a_resident(
+    hello: Path, program: Path, store: Store, cache: Path, tmp_path: Path
+) -> None:
+    assert hello.name == "hello.js"
+    texts = {
+        "new.js": "console.log('out'); console.error('err'); console.log('\\u{1d11e}'.repeat(40000))",
+        "two.mjs": "import { x } from './hello.mjs'\nconsole.log(x)",
+        "hello.mjs": "export const x = 'two files'",
+        "now.js": "console.log(Date.now())",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+
+    def ran(name: str, *arguments: str) -> tuple[int, str, str]:
+        words = [program, "run", name, *arguments]
+        how = {"cwd": tmp_path, "env": environment(cache, LONG="x" * 5000), "stdin": subprocess.DEVNULL}
+        ended = subprocess.run(words, capture_output=True, timeout=60, **how)
+        return ended.returncode, ended.stdout.decode(), ended.stderr.decode()
+
+    asked, wanted = (0, ASKED.decode(), ""), (0, "out\n" + "\U0001d11e" * 40000 + "\n", "err\n")
+    assert ran("new.js") == asked
+    resident = threading.Thread(target=reside, args=(store,))
+    resident.start()
+    while not (store.folder / SOCKET).exists():
+        time.sleep(0.01)
+    assert ran("new.js", "x" * 300) == ran("new.js", "x" * 300) == ran("new.js") == wanted
+    assert ran("two.mjs") == (0, "two files\n", "")
+    assert ran("now.js") == asked
+    assert ran("hello.js") == (0, "kept\n", "")
+    found = find_resident(store)
+    assert found is not None
+    with found:
+        assert found.status().misses + found.status().hits == 4
+        assert found.status().left_to_others == 1
+        found.stop()
+    resident.join()
+    assert ran("new.js") == asked
 
 
 def test_a_store_that_others_could_write_is_not_believed(hello: Path, program: Path, cache: Path) -> None:
