@@ -167,6 +167,23 @@ def test_ctrl_c_while_loading_leaves_nothing(deep: Path, stations: str, tmp_path
     assert gone(born)
 
 
+# Pressed while the bar of a station moves, when what loads it stands still in the middle.
+_PRESSED = """
+import os, signal, sys
+from trisplit.cli import main, progress
+def pressed(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+progress.Bars.advance = pressed
+main()
+"""
+
+
+def test_ctrl_c_between_two_steps_of_loading_is_silent(deep: Path) -> None:
+    words = ["generate", str(deep), "hello", "--stations", "2", "--topology", "ring", *LONG]
+    ran = subprocess.run([sys.executable, "-c", _PRESSED, *words], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGTERM])
 def test_a_closed_terminal_while_loading_leaves_nothing(deep: Path, how: int, tmp_path: Path) -> None:
     environment = {**os.environ, "TRISPLIT_CACHE": str(tmp_path)}

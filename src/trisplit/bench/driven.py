@@ -21,6 +21,7 @@ from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.fleet import local_stations
 from trisplit.mesh.plan import Plan
 from trisplit.mesh.predict import COORDINATOR
+from trisplit.mesh.pushing import to_the_end
 from trisplit.mesh.trust import NOBODY, Trust
 from trisplit.models.decoder import chunks
 from trisplit.models.ends import Ends
@@ -217,8 +218,7 @@ async def driven(
         )
         await stack.enter_async_context(mesh)
         ground = facts.ground
-        async for _ in mesh.load(ground.dtype, context=facts.context, threads=ground.threads):
-            pass
+        await to_the_end(mesh.load(ground.dtype, context=facts.context, threads=ground.threads))
         yield Driven(facts, plan, mesh, ends, slow)
 
 

@@ -21,6 +21,7 @@ from trisplit.mesh.coordinator import Coordinator
 from trisplit.mesh.costs import plan_model
 from trisplit.mesh.fleet import local_stations
 from trisplit.mesh.plan import Plan
+from trisplit.mesh.pushing import to_the_end
 from trisplit.mesh.room import Room
 from trisplit.models.convert import Dtype
 from trisplit.models.decoder import Decoder
@@ -103,8 +104,7 @@ async def failover(
     rows = []
     for case in shown(cases, "losing stations"):
         async with _mesh(model, ends, drawn, cuts=case.how == "cut") as (mesh, way):
-            async for _ in mesh.load(dtype, context=context, threads=threads):
-                pass
+            await to_the_end(mesh.load(dtype, context=context, threads=threads))
             rows.append(await _lose(mesh, case, Generation(request, _Ids(), context), way, truth))
     return rows
 

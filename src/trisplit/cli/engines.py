@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -220,11 +220,13 @@ async def loaded(
         limits=s.limits,
         trust=s.trust,
     ) as coordinator:
+        load = coordinator.load(s.dtype, context=context, threads=threads, weights=s.weights)
+        # Closed here: left to the event loop, which closes all at once, they would be in each other's way.
         with bars() as show:
-            load = coordinator.load(s.dtype, context=context, threads=threads, weights=s.weights)
-            async for step in load:
-                what = f"{size(step.done_bytes)} of {size(step.total_bytes)}, {step.what}"
-                show.advance(f"station {step.station}", step.done_bytes, step.total_bytes, what)
+            async with aclosing(load):
+                async for step in load:
+                    what = f"{size(step.done_bytes)} of {size(step.total_bytes)}, {step.what}"
+                    show.advance(f"station {step.station}", step.done_bytes, step.total_bytes, what)
         if source is None and drawn.ahead is None:
             source = source_of_itself(model, s, context, await coordinator.leg_ms())
         drafting = drafting_for(source, s)

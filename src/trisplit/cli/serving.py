@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import ssl
+from contextlib import aclosing
 from typing import Final
 
 from trisplit.cli.engines import meshed
@@ -89,5 +90,6 @@ async def _set_batches(daemon: Daemon, coordinator: Coordinator, batch: str) -> 
         await coordinator.tune(batched=True)
     elif batch == "auto":
         with bars() as show:
-            async for step in daemon.judge(Judge(coordinator.sessions, TOKENS, ROUNDS)):
-                show.advance("batched or not", step.done, step.total, f"{step.done} of {step.total}")
+            async with aclosing(daemon.judge(Judge(coordinator.sessions, TOKENS, ROUNDS))) as steps:
+                async for step in steps:
+                    show.advance("batched or not", step.done, step.total, f"{step.done} of {step.total}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Final
@@ -16,7 +16,7 @@ from trisplit.mesh.facts import StationFacts, of_stations, of_this_process
 from trisplit.mesh.membership import ANSWER_DEADLINE_S, Membership
 from trisplit.mesh.peers import SILENCE_S, Loss, Peer, Peers, StationLost
 from trisplit.mesh.plan import Plan
-from trisplit.mesh.pushing import How, Progress, Stock, Weights
+from trisplit.mesh.pushing import How, Progress, Stock, Weights, to_the_end
 from trisplit.mesh.recovery import Recovered, Recovery
 from trisplit.mesh.speculating import Speculate, Speculation
 from trisplit.mesh.streams import Stream, order_to_sample
@@ -113,8 +113,8 @@ class Coordinator:
 
     async def load(
         self, dtype: Dtype, *, context: int, threads: int, weights: Weights = "auto"
-    ) -> AsyncIterator[Progress]:
-        """Has every station build its stages, all at once; yields how far each is."""
+    ) -> AsyncGenerator[Progress, None]:
+        """Has every station build its stages, all at once; yields how far each is. To be closed."""
         self._members.how = How(
             context=context,
             threads=threads,
@@ -225,8 +225,7 @@ class Coordinator:
         peer = await members.meet_again(name, self._arrive)
         with contextlib.suppress(Problem):  # lost again: it will be seen to
             members.peers.mend()
-            async for _ in members.load(self._recovery.stock, [name]):
-                pass
+            await to_the_end(members.load(self._recovery.stock, [name]))
             await self._trips.whole.wait()
             if self._broken is None:
                 await members.join([name])

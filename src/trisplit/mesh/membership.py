@@ -130,8 +130,8 @@ class Membership:
     async def adopt(self, name: str, groups: Sequence[int], stock: Stock) -> None:
         """Has a station build these groups too. RequestProblem when it has no room."""
         share = Share(name, tuple(group for group in self.plan.groups if group.number in groups))
-        async for _ in pushing.load(self.peers, {name: Adopt(stock.order(share.groups, self.how))}, stock):
-            pass
+        order = {name: Adopt(stock.order(share.groups, self.how))}
+        await pushing.to_the_end(pushing.load(self.peers, order, stock))
 
     async def join(
         self, names: Collection[str] = (), *, held: Collection[int] = (), without: Sequence[str] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -127,6 +128,13 @@ def _read(path: Path, want: Want) -> bytes:
         fix = "start again: it is made anew if it is missing"
         raise RequestProblem(f"{path} cannot be read: {why}", fix=fix) from error
     return data
+
+
+async def to_the_end(steps: AsyncGenerator[Progress, None]) -> None:
+    """Takes every step of a load; it is closed also where we are stopped in between."""
+    async with aclosing(steps):
+        async for _ in steps:
+            pass
 
 
 async def load(
