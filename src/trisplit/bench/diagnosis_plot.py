@@ -15,7 +15,7 @@ def draw_diagnosis(found: Diagnosis, path: Path, name: str) -> None:
     subtitle = f"KL {found.whole.kl:.3g}; layers that carry {found.carried:.0%} of it: {carriers}"
     with picture(path, f"What each layer of {name} costs", subtitle, height_in=5.2) as axes:
         axes.axis("off")
-        bars, lines = (axes.inset_axes((0.06, y, 0.93, 0.42)) for y in (0.56, 0.02))
+        bars, lines = (axes.inset_axes((0.06, y, 0.93, 0.38)) for y in (0.56, 0.04))
         alone = [each.alone.kl for each in found.layers]
         won = [found.whole.kl - each.spared.kl for each in found.layers]
         bars.bar([at - 0.2 for at in layers], alone, 0.4, color=BLUE, label="KL when edited alone")
@@ -34,4 +34,5 @@ def draw_diagnosis(found: Diagnosis, path: Path, name: str) -> None:
             room.spines[["left", "top", "right"]].set_visible(False)
             room.grid(axis="y", color=FAINT, linewidth=0.6)
             room.set_axisbelow(True)
-            room.legend(frameon=False, ncols=3, loc="upper center")
+            room.set_xlim(-1, len(layers))
+            room.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
