@@ -11,7 +11,10 @@ import pytest
 from trisplit.bench.failover import FailoverRow, failover
 
 
-@pytest.mark.parametrize(("how", "tokens", "times"), [("kill", 5, (1, 2, 4)), ("cut", 3, (1, 2))])
+@pytest.mark.parametrize(
+    ("how", "tokens", "times"),
+    [pytest.param("kill", 5, (1, 2, 4), marks=pytest.mark.slow), ("cut", 3, (1, 2))],
+)
 def test_each_station_is_lost_at_each_time(
     how: str, tokens: int, times: tuple[int, ...], tiny: Callable[[str], Path]
 ) -> None:

@@ -131,6 +131,7 @@ def test_mesh_of_stations_that_wait_at_another_pace(tmp_path: Path) -> None:
     assert "gate_up" in plot.with_stem("ladder-token").read_text()
 
 
+@pytest.mark.slow
 def test_mesh_with_layers_that_start_ahead() -> None:
     asked = ("--stations", "3", "--cuts", "thirds,recut", "--topologies", "ring", "--levers", "none,overlap")
     said = said_by("mesh", *WAITING, *asked, "--tokens", "3", "--rounds", "1", "--time-scale", "0.1")
@@ -175,6 +176,7 @@ def test_the_table_has_the_same_columns_and_rows(tiny: Tiny) -> None:
     assert [line.split()[0] for line in lines] == ["int8", "int4"]
 
 
+@pytest.mark.slow
 def test_memory(tiny: Tiny) -> None:
     rows = rows_of("memory", tiny("llama"), "--stations", "1")
     assert {" ".join(row) for row in rows} == {MEMORY_COLUMNS}
