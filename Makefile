@@ -115,6 +115,7 @@ ffn_run := bench ffn smollm2 qwen-0.5b phi-3-mini
 stack_run := bench stack smollm2
 # What was judged is kept in the cache: run again, only the times are taken anew.
 compress_run := bench compress smollm2 --methods dense,ours,flap --threads 2
+compress-qwen_run := bench compress qwen2.5-coder-0.5b --methods dense,ours,flap --tokens 16384 --held-out-tokens 4096 --threads 2
 compress-others_run := bench compress smollm2 --methods ours-uniform,flap-global,wanda,magnitude --threads 2
 compress-ablation_run := bench compress smollm2 --methods dense --keep 0.5 --held-out-tokens 8192 --ablation --untimed --threads 2
 frontier_run := compress smollm2 --fit --gate ppl=1.05 --tokens 131072 --out $$(mktemp -d)/twin --plot docs/frontier.svg --threads 2
@@ -137,7 +138,7 @@ prefill-waiting_run := bench prefill --stage-ms 5,5,5 --layers 30 --width 576 --
 cache_run := bench cache --peers bun,deno,node
 energy_run := bench energy --operations 93000 --peers bun,deno,node --pue 1.2 --ops-per-day 1e9 --nodes 1000
 batch_run := gate batch smollm2 --stations 6 --sessions 8 --topology ring
-RULERS := decode mesh dtypes int4 draft ffn stack compress compress-others compress-ablation frontier diagnosis memory wire failover ladder thirds-ring layers-6 levers ahead overlap uneven origin sessions \
+RULERS := decode mesh dtypes int4 draft ffn stack compress compress-qwen compress-others compress-ablation frontier diagnosis memory wire failover ladder thirds-ring layers-6 levers ahead overlap uneven origin sessions \
 	prefill prefill-waiting batch cache energy speculation speculation-ngram speculation-warm speculation-int8 speculation-hopeless
 
 bench: peers
