@@ -55,7 +55,7 @@ eval-check: $(EVAL)/ready
 
 $(EVAL)/ready: pyproject.toml constraints.txt
 	test -x $(EVAL)/bin/python || $(PYTHON) -m venv $(EVAL)
-	$(EVAL)/bin/pip install --quiet --constraint constraints.txt --editable '.[eval]' pytest
+	$(EVAL)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev,eval]'
 	touch $@
 
 # What transformers and llama.cpp make of every export of the tiny models, stored beside the answers.
