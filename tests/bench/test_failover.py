@@ -39,3 +39,9 @@ def test_each_station_is_lost_at_each_time(
         assert (row.how, row.topology) == (how, "ring")
         assert row.detect_ms > 0
         assert row.load_ms > 0
+
+
+def test_a_ring_of_one_is_lost(tiny: Callable[[str], Path]) -> None:
+    asked = {"stations": 1, "cut": "layers", "topology": "ring", "tokens": 2, "dtype": "f32", "threads": 1}
+    (row,) = asyncio.run(failover(tiny("llama"), **asked, hows=["cut"]))  # type: ignore[arg-type]
+    assert (row.killed, row.at_token, row.tokens_equal) == ("s1", 1, True)

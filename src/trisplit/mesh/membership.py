@@ -186,7 +186,9 @@ class Membership:
         return msgspec.structs.replace(way, held=True) if way.target in held else way
 
     def _address(self, caller: str, station: str) -> str:
-        return self.between.get(caller, self.addresses)[station]
+        """Where a station finds another; itself, in a ring of one, where we find it."""
+        known = self.addresses if caller == station else self.between.get(caller, self.addresses)
+        return known[station]
 
     async def everyone(self, word: Message, answer: type[Message]) -> None:
         """Says this to every station and waits for all answers; who is lost meanwhile need not answer."""
