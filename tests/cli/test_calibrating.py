@@ -50,7 +50,9 @@ def test_without_a_file_drafts_find_it(tiny: Tiny) -> None:
 
 def test_several_texts_count_together(tiny: Tiny, tmp_path: Path) -> None:
     asked = ("--text", "wiki", "--text", tmp_path / "plain.txt", "--out", tmp_path / "x.npz")
-    assert facts_of("calibrate", tiny("llama"), *asked, "--tokens", "9999999")["passages"] > 4
+    result = run("calibrate", tiny("llama"), *asked, "--tokens", "9999999", "--json")
+    assert json.loads(result.stdout)["passages"] > 4
+    assert "tokens are all there are, of 9,999,999" in result.stderr
 
 
 def test_bench_int4_has_a_row_for_each_method(tiny: Tiny) -> None:

@@ -49,6 +49,12 @@ def test_a_copy_that_passes_is_kept(tiny: Tiny, tmp_path: Path) -> None:
     assert again["texts"][0]["kl"] == said["texts"][0]["kl"]
 
 
+def test_a_text_that_is_shorter_than_asked_is_said(tiny: Tiny, tmp_path: Path) -> None:
+    asked = ("--tokens", "99999", *SHORT[2:], "--gate", "kl=99")
+    shown = run("compress", tiny("llama"), "--out", tmp_path / "m", *asked)
+    assert "tokens are all there are, of 99,999" in shown.stderr
+
+
 def test_one_that_fails_ends_with_2(tiny: Tiny, tmp_path: Path) -> None:
     asked = ("compress", tiny("llama"), *SHORT, "--gate", "kl=0")
     said = facts_of(*asked, "--out", tmp_path / "m", exit_code=2)

@@ -86,13 +86,12 @@ def _calibration(
     anatomy: Anatomy, text: str, tokens: int, threads: int, ending: ExitStack
 ) -> tuple[Calibration, int]:
     """What the model is given by a text, and how many tokens of it there are; RequestProblem for encoders."""
-    from trisplit.cli.texts import read_texts
+    from trisplit.cli.texts import calibration_of
     from trisplit.compress.given import calibrated
-    from trisplit.compress.passages import passages_of
 
     if anatomy.model is None:
         raise RequestProblem("only decoders can read a text here", fix="leave --calibrate out")
-    passages = passages_of(anatomy.model.tokenizer(), read_texts(text, "calibration"), tokens)
+    passages = calibration_of(anatomy.model.tokenizer(), [text], tokens)
     reading = ending.enter_context(calibrated(anatomy.model, passages, threads=threads))
     return reading, sum(map(len, passages))
 

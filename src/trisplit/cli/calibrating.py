@@ -114,8 +114,6 @@ def int4(
 
 
 def _passages(model: Model, names: Sequence[str] | None, tokens: int) -> list[Passage]:
-    from trisplit.cli.texts import read_texts
-    from trisplit.compress.passages import PASSAGE_TOKENS, passages_of
+    from trisplit.cli.texts import calibration_of
 
-    texts = [text for name in names or ["wiki"] for text in read_texts(name, "calibration")]
-    return passages_of(model.tokenizer(), texts, tokens, min(PASSAGE_TOKENS, model.config.context))
+    return calibration_of(model.tokenizer(), names or ["wiki"], tokens, model.config.context)

@@ -79,11 +79,10 @@ def compress(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(free_cores()))
     from trisplit.cli.names import find_model
     from trisplit.cli.progress import bars
-    from trisplit.cli.texts import read_texts
+    from trisplit.cli.texts import calibration_of
     from trisplit.compress import pipeline
     from trisplit.compress.anatomy import dissect
     from trisplit.compress.gates import limits
-    from trisplit.compress.passages import passages_of
     from trisplit.compress.stacks import open_recipe
 
     given = {"--recipe": recipe != _DEFAULT, "--keep": keep is not None, "--keep-failed": keep_failed}
@@ -91,8 +90,7 @@ def compress(
     chosen, wanted = open_recipe(recipe, keep), limits(gate)
     anatomy = dissect(find_model(model))
     decoder = anatomy.decoder()
-    texts = read_texts(material.calibrate, "calibration")
-    read = passages_of(decoder.tokenizer(), texts, material.tokens)
+    read = calibration_of(decoder.tokenizer(), [material.calibrate], material.tokens)
     exam = _exam(decoder, material, questioning)
     asked = {"model": model, **asdict(material), "held_out": list(exam.texts)}
     asked |= asdict(questioning) | asdict(form)

@@ -113,15 +113,13 @@ def diagnose(
 def _made(
     anatomy: Anatomy, decoder: Model, making: Making, exam: Exam, out: Path, threads: int, report: Report
 ) -> Model:
-    from trisplit.cli.texts import read_texts
-    from trisplit.compress.passages import passages_of
+    from trisplit.cli.texts import calibration_of
     from trisplit.compress.pipeline import compress
     from trisplit.compress.stacks import open_recipe
     from trisplit.models.model import open_model
 
     recipe = open_recipe(making.recipe or "", making.keep)
-    texts = read_texts(making.calibrate, "calibration")
-    read = passages_of(decoder.tokenizer(), texts, making.tokens)
+    read = calibration_of(decoder.tokenizer(), [making.calibrate], making.tokens)
     compress(anatomy, recipe, read, exam, out, gates={}, keep_failed=True, threads=threads, report=report)
     return open_model(out)
 

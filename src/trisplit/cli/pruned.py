@@ -66,16 +66,15 @@ def compress(
     from trisplit.bench.compress import rows as measure
     from trisplit.cli.names import find_model
     from trisplit.cli.progress import bars
-    from trisplit.cli.texts import read_texts
+    from trisplit.cli.texts import calibration_of
     from trisplit.compress.anatomy import dissect
     from trisplit.compress.contenders import ABLATIONS
-    from trisplit.compress.passages import passages_of
 
     named, shares = some(words(methods), "method"), _shares(keep)
     warn_if_busy(threads)
     anatomy = dissect(find_model(model))
     tokenizer = anatomy.decoder().tokenizer()
-    calibration = passages_of(tokenizer, read_texts(read.calibrate, "calibration"), read.tokens)
+    calibration = calibration_of(tokenizer, [read.calibrate], read.tokens)
     with bars() as show:
         bench = CompressBench(
             *(anatomy, calibration, _exam(tokenizer, read)), threads=threads, report=show.advance

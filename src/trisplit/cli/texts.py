@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -47,3 +48,16 @@ def exam_texts(
 
     how = {"count": count, "n_tokens": n_tokens, "seed": seed}
     return {_called(name): passages(tokenizer, read_texts(name, "held-out"), **how) for name in names}
+
+
+def calibration_of(
+    tokenizer: Tokenizer, names: Sequence[str], tokens: int, longest: int | None = None
+) -> list[Passage]:
+    """So many tokens of these texts' calibration halves; says so where there are fewer."""
+    from trisplit.compress.passages import PASSAGE_TOKENS, passages_of
+
+    texts = [text for name in names for text in read_texts(name, "calibration")]
+    found = passages_of(tokenizer, texts, tokens, min(PASSAGE_TOKENS, longest or PASSAGE_TOKENS))
+    if (there := sum(map(len, found))) < tokens:
+        print(f"{' and '.join(names)}: {there:,} tokens are all there are, of {tokens:,}", file=sys.stderr)
+    return found
